@@ -1,0 +1,186 @@
+# The control plane of kvtier: messages between a client and kvtierd. One Message a frame
+# (docs/format.md). Requests carry an id from 1 up; the reply repeats it. Events carry id 0.
+@0xd3b6f0a2c9e84517;
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("kvtier::wire");
+
+struct Message {
+  id @0 :UInt64;
+  union {
+    error @1 :Failure;           # reply to any request that failed
+
+    # Client to daemon.
+    hello @2 :Hello;             # must come first; answered by welcome
+    openNamespace @3 :Data;      # canonical encoding; answered by opened
+    lease @4 :LeaseRequest;      # answered by leased, then events ready
+    release @5 :List(UInt64);    # lease ids; no reply, unknown ids are counted
+    reserve @6 :ReserveRequest;  # answered by reserved
+    commit @7 :Commit;           # answered by committed
+    abandon @8 :List(UInt64);    # slots given back unfilled; no reply
+    report @9 :Report;           # renews every lease of the session; no reply
+    flush @10 :Void;             # answered by done once all commits before it are durable
+    status @11 :Void;            # answered by statusReply
+    list @12 :ListRequest;       # answered by listReply
+    drop @13 :DropRequest;       # answered by dropped
+
+    # Daemon to client.
+    welcome @14 :Welcome;        # with the directory's descriptor
+    opened @15 :UInt32;          # the namespace's handle in this session
+    leased @16 :Leased;
+    reserved @17 :Reserved;
+    committed @18 :UInt32;       # blocks taken; the others were there already or not valid
+    done @19 :Void;
+    statusReply @20 :Status;
+    listReply @21 :ListReply;
+    dropped @22 :UInt64;         # blocks dropped
+
+    # Events, id 0.
+    extent @23 :Extent;          # with the extent's descriptor; before anything that names it
+    extentGone @24 :UInt32;
+    ready @25 :Ready;
+  }
+}
+
+struct Failure {
+  code @0 :UInt16;               # kvtier::Errc
+  message @1 :Text;
+}
+
+struct Hello {
+  version @0 :UInt32;
+  features @1 :UInt64;
+  name @2 :Text;
+}
+
+struct Welcome {
+  version @0 :UInt32;
+  features @1 :UInt64;
+  bootId @2 :Data;               # 16 bytes, new at each start of the daemon
+  leaseMs @3 :UInt32;            # a lease ends this long after the session's last message
+  directoryBytes @4 :UInt64;
+  frameBytesMax @5 :UInt32;
+}
+
+# A slot is named by extent << 32 | slot. 0 is no slot (extents count from 1).
+
+struct LeaseRequest {
+  ns @0 :UInt32;
+  keys @1 :Data;                 # 16 bytes a block, from the prefix's first
+}
+
+struct Leased {
+  lease @0 :UInt64;
+  slots @1 :List(UInt64);        # as many as granted; 0: still on its way from disk
+  tiers @2 :Data;                # one byte a block: the kvtier::Tier it was in
+}
+
+struct Ready {
+  lease @0 :UInt64;
+  blocks @1 :List(UInt32);
+  slots @2 :List(UInt64);        # 0: the block failed
+}
+
+struct ReserveRequest {
+  ns @0 :UInt32;
+  tier @1 :UInt8;
+  count @2 :UInt32;
+}
+
+struct Reserved {
+  slots @0 :List(UInt64);        # at most what was asked, perhaps none
+}
+
+struct Commit {
+  ns @0 :UInt32;
+  blocks @1 :List(Block);
+
+  struct Block {
+    key @0 :Data;                # 16 bytes
+    parent @1 :Data;             # 16 bytes
+    blockIndex @2 :UInt32;
+    tokens @3 :Data;             # 4 bytes a token, little-endian
+    slots @4 :List(UInt64);      # filled slots, each reserved by this session, one a tier
+  }
+}
+
+struct Report {
+  lookedUp @0 :UInt64;           # blocks, since the last report
+  misses @1 :UInt64;
+  faults @2 :UInt64;             # leased blocks whose header or proof did not hold
+  dropped @3 :UInt64;            # write-backs dropped by the client
+  badKeys @4 :List(Data);        # keys behind `faults`: the daemon forgets them
+}
+
+struct Extent {
+  id @0 :UInt32;
+  tier @1 :UInt8;
+  bytes @2 :UInt64;
+  slotBytes @3 :UInt64;
+}
+
+struct ListRequest {
+  ns @0 :Data;                   # empty: all namespaces
+  limit @1 :UInt32;              # blocks; 0: namespaces only
+}
+
+struct ListReply {
+  namespaces @0 :List(Namespace);
+  blocks @1 :List(Block);
+
+  struct Namespace {
+    id @0 :Data;
+    encoded @1 :Data;
+    blocks @2 :UInt64;
+    bytes @3 :List(UInt64);      # per tier
+  }
+  struct Block {
+    key @0 :Data;
+    ns @1 :Data;
+    blockIndex @2 :UInt32;
+    tiers @3 :UInt8;             # bits
+    leases @4 :UInt32;
+    recordBytes @5 :UInt64;
+    lastAccess @6 :UInt64;
+  }
+}
+
+struct DropRequest {
+  ns @0 :Data;                   # empty: all namespaces
+  tiers @1 :UInt8;               # bits; 0: all
+}
+
+struct Status {
+  version @0 :Text;
+  bootId @1 :Data;
+  uptimeMs @2 :UInt64;
+  tiers @3 :List(Tier);
+  sessions @4 :UInt32;
+  leases @5 :UInt64;
+  reservedSlots @6 :UInt64;
+  quarantinedSlots @7 :UInt64;
+  lookedUp @8 :UInt64;
+  misses @9 :UInt64;
+  faults @10 :UInt64;
+  droppedWriteBacks @11 :UInt64;
+  blocks @12 :UInt64;
+  blocksMax @13 :UInt64;
+  namespaces @14 :UInt32;
+  doubleReleases @15 :UInt64;
+  frameErrors @16 :UInt64;
+
+  struct Tier {
+    tier @0 :UInt8;
+    online @1 :Bool;
+    usedBytes @2 :UInt64;        # records
+    reservedBytes @3 :UInt64;    # extents or segments taken from the system
+    capBytes @4 :UInt64;
+    blocks @5 :UInt64;
+    hits @6 :UInt64;
+    evictions @7 :UInt64;
+    insertions @8 :UInt64;
+    failures @9 :UInt64;         # reads that did not hold, writes that failed
+    droppedWrites @10 :UInt64;
+    note @11 :Text;              # why it is offline
+  }
+}

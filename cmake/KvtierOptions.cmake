@@ -1,0 +1,20 @@
+# What every target of ours is compiled with: link kvtier::options (privately).
+add_library(kvtier_options INTERFACE)
+add_library(kvtier::options ALIAS kvtier_options)
+target_compile_options(kvtier_options INTERFACE -Wall -Wextra -Wconversion -Wshadow -Wno-sign-conversion -Werror)
+target_include_directories(kvtier_options INTERFACE ${CMAKE_SOURCE_DIR})
+
+set(KVTIER_SANITIZE "" CACHE STRING "Sanitizers to build with, e.g. address,undefined or thread")
+if(KVTIER_SANITIZE)
+  add_compile_options(-fsanitize=${KVTIER_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${KVTIER_SANITIZE})
+endif()
+
+find_program(KVTIER_CCACHE ccache)
+if(KVTIER_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${KVTIER_CCACHE})
+endif()
+find_program(KVTIER_LLD ld.lld)
+if(KVTIER_LLD)
+  add_link_options(-fuse-ld=lld)
+endif()

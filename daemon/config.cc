@@ -1,0 +1,292 @@
+#include "daemon/config.h"
+
+#include <charconv>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <sstream>
+#include <toml++/toml.h>
+
+#include "client/base/units.h"
+
+namespace kvtier::daemon {
+namespace {
+
+struct Setting {
+  std::function<Result<void>(Config&, const toml::node&)> set;
+  std::function<std::string(const Config&)> show;
+};
+// Section (empty: top level), then key.
+using Settings = std::map<std::string, std::map<std::string, Setting>>;
+
+std::string place(const std::string& file, const toml::source_region& at) {
+  return file + ":" + std::to_string(at.begin.line) + ":" + std::to_string(at.begin.column) + ": ";
+}
+
+Error expected(const std::string& what) { return make_error(Errc::invalid, "expected " + what); }
+
+std::string quoted(const std::string& text) {
+  std::ostringstream out;
+  out << toml::value<std::string>(text);
+  return out.str();
+}
+
+std::string show_bytes(std::uint64_t bytes) {
+  static constexpr const char* kUnits[] = {"", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  while (bytes != 0 && bytes % 1024 == 0 && unit + 1 < std::size(kUnits)) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? std::to_string(bytes) : quoted(std::to_string(bytes) + kUnits[unit]);
+}
+
+Result<std::uint64_t> bytes_from(const toml::node& node) {
+  const std::string mend = "a size: bytes, or a string such as \"64MiB\" or \"4GiB\"";
+  if (const auto number = node.value_exact<std::int64_t>()) {
+    if (*number < 0) return expected(mend);
+    return static_cast<std::uint64_t>(*number);
+  }
+  const auto text = node.value_exact<std::string>();
+  if (!text) return expected(mend);
+  std::uint64_t number = 0;
+  const char* end = text->data() + text->size();
+  const auto parsed = std::from_chars(text->data(), end, number);
+  static const std::map<std::string, unsigned> kShifts{
+      {"", 0}, {"B", 0}, {"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}};
+  const auto unit = kShifts.find(std::string(parsed.ptr, end));
+  if (parsed.ec != std::errc{} || unit == kShifts.end() ||
+      number > (std::uint64_t{1} << 62 >> unit->second)) {
+    return expected(mend);
+  }
+  return number << unit->second;
+}
+
+// `field(config)` gives a reference to the member.
+template <class Field>
+Setting bytes(Field field, std::uint64_t low, std::uint64_t multiple_of) {
+  return {[=](Config& config, const toml::node& node) -> Result<void> {
+            const auto value = bytes_from(node);
+            if (!value) return value.error();
+            if (*value < low || *value % multiple_of != 0) {
+              return expected("a size of at least " + std::to_string(low) +
+                              " bytes and a multiple of " + std::to_string(multiple_of));
+            }
+            field(config) = *value;
+            return {};
+          },
+          [=](const Config& config) { return show_bytes(field(const_cast<Config&>(config))); }};
+}
+
+template <class Field>
+Setting boolean(Field field) {
+  return {[=](Config& config, const toml::node& node) -> Result<void> {
+            const auto value = node.value_exact<bool>();
+            if (!value) return expected("true or false");
+            field(config) = *value;
+            return {};
+          },
+          [=](const Config& config) {
+            return std::string(field(const_cast<Config&>(config)) ? "true" : "false");
+          }};
+}
+
+template <class Field>
+Setting path(Field field) {
+  return {[=](Config& config, const toml::node& node) -> Result<void> {
+            const auto value = node.value_exact<std::string>();
+            if (!value || (!value->empty() && value->front() != '/')) {
+              return expected("an absolute path in quotes");
+            }
+            field(config) = *value;
+            return {};
+          },
+          [=](const Config& config) {
+            return quoted(field(const_cast<Config&>(config)).string());
+          }};
+}
+
+template <class Field>
+Setting integer(Field field, std::int64_t low, std::int64_t high) {
+  return {[=](Config& config, const toml::node& node) -> Result<void> {
+            const auto value = node.value_exact<std::int64_t>();
+            if (!value || *value < low || *value > high) {
+              return expected("a whole number from " + std::to_string(low) + " to " +
+                              std::to_string(high));
+            }
+            field(config) = static_cast<std::uint32_t>(*value);
+            return {};
+          },
+          [=](const Config& config) {
+            return std::to_string(field(const_cast<Config&>(config)));
+          }};
+}
+
+template <class Field>
+Setting milliseconds(Field field, std::int64_t low, std::int64_t high) {
+  return {[=](Config& config, const toml::node& node) -> Result<void> {
+            const auto value = node.value_exact<std::int64_t>();
+            if (!value || *value < low || *value > high) {
+              return expected("milliseconds from " + std::to_string(low) + " to " +
+                              std::to_string(high));
+            }
+            field(config) = std::chrono::milliseconds(*value);
+            return {};
+          },
+          [=](const Config& config) {
+            return std::to_string(field(const_cast<Config&>(config)).count());
+          }};
+}
+
+template <class Field>
+Setting file_mode(Field field) {
+  return {[=](Config& config, const toml::node& node) -> Result<void> {
+            const auto text = node.value_exact<std::string>();
+            std::uint32_t mode = 0;
+            const char* end = text ? text->data() + text->size() : nullptr;
+            if (!text || text->empty() || std::from_chars(text->data(), end, mode, 8).ptr != end ||
+                mode > 0777) {
+              return expected("a file mode in quotes, such as \"0660\"");
+            }
+            field(config) = mode;
+            return {};
+          },
+          [=](const Config& config) {
+            char text[8];
+            std::snprintf(text, sizeof text, "%04o", field(const_cast<Config&>(config)));
+            return quoted(text);
+          }};
+}
+
+// `choices` are pairs of a word and what it stands for.
+template <class Field, class Value>
+Setting choice(Field field, std::vector<std::pair<std::string, Value>> choices) {
+  return {[=](Config& config, const toml::node& node) -> Result<void> {
+            const auto word = node.value_exact<std::string>();
+            std::string all;
+            for (const auto& [name, value] : choices) {
+              if (word && *word == name) {
+                field(config) = value;
+                return {};
+              }
+              all += (all.empty() ? "\"" : ", \"") + name + "\"";
+            }
+            return expected("one of " + all);
+          },
+          [=](const Config& config) {
+            for (const auto& [name, value] : choices) {
+              if (field(const_cast<Config&>(config)) == value) return quoted(name);
+            }
+            return std::string("\"\"");
+          }};
+}
+
+std::map<std::string, Setting> memory_settings(Config::Memory Config::*tier) {
+  const auto of = [tier](Config& c) -> Config::Memory& { return c.*tier; };
+  return {
+      {"capacity", bytes([of](Config& c) -> auto& { return of(c).capacity_bytes; }, 0, 4096)},
+      {"extent_size", bytes([of](Config& c) -> auto& { return of(c).extent_bytes; }, 64_KiB, 4096)},
+      {"huge_pages", boolean([of](Config& c) -> auto& { return of(c).huge_pages; })},
+      {"prefault", boolean([of](Config& c) -> auto& { return of(c).prefault; })},
+  };
+}
+
+const Settings& settings() {
+  using LogLevel = std::pair<std::string, std::string>;
+  static const Settings all{
+      {"",
+       {{"socket", path([](Config& c) -> auto& { return c.socket; })},
+        {"socket_mode", file_mode([](Config& c) -> auto& { return c.socket_mode; })},
+        {"lease_time_ms", milliseconds([](Config& c) -> auto& { return c.lease_time; }, 100, 3'600'000)},
+        {"shutdown_timeout_ms",
+         milliseconds([](Config& c) -> auto& { return c.shutdown_timeout; }, 0, 600'000)},
+        {"log_level", choice([](Config& c) -> auto& { return c.log_level; },
+                             std::vector<LogLevel>{{"debug", "debug"},
+                                                   {"info", "info"},
+                                                   {"warn", "warn"},
+                                                   {"error", "error"}})}}},
+      {"index",
+       {{"blocks_max", integer([](Config& c) -> auto& { return c.index_blocks_max; }, 16, 1 << 29)}}},
+      {"host", memory_settings(&Config::host)},
+      {"device", memory_settings(&Config::device)},
+      {"disk",
+       {{"directory", path([](Config& c) -> auto& { return c.disk.directory; })},
+        {"capacity", bytes([](Config& c) -> auto& { return c.disk.capacity_bytes; }, 1_MiB, 4096)},
+        {"segment_size", bytes([](Config& c) -> auto& { return c.disk.segment_bytes; }, 64_KiB, 4096)},
+        {"admission",
+         choice([](Config& c) -> auto& { return c.disk.admission; },
+                std::vector<std::pair<std::string, Admission>>{{"all", Admission::all},
+                                                               {"none", Admission::none}})}}}};
+  return all;
+}
+
+std::string names_of(const auto& map) {
+  std::string names;
+  for (const auto& [name, _] : map) {
+    if (!name.empty()) names += (names.empty() ? "" : ", ") + name;
+  }
+  return names;
+}
+
+Result<void> read_table(Config& config, const toml::table& table, const std::string& section,
+                        const std::string& file) {
+  const auto& known = settings().at(section);
+  for (const auto& [key, node] : table) {
+    const std::string name(key.str());
+    if (section.empty() && settings().contains(name) && node.is_table()) {
+      if (auto good = read_table(config, *node.as_table(), name, file); !good) return good.error();
+      continue;
+    }
+    const auto found = known.find(name);
+    if (found == known.end()) {
+      const std::string in = section.empty() ? "at the top level" : "in [" + section + "]";
+      std::string mend = "known there: " + names_of(known);
+      if (section.empty()) mend += "; sections: " + names_of(settings());
+      return make_error(Errc::invalid,
+                        place(file, key.source()) + "unknown key '" + name + "' " + in + "; " + mend);
+    }
+    if (auto good = found->second.set(config, node); !good) {
+      return make_error(Errc::invalid, place(file, node.source()) + name + ": " + good.error().message);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Config> parse_config(const std::string& text, const std::string& name) {
+  Config config;
+  try {
+    const toml::table table = toml::parse(text, name);
+    if (auto good = read_table(config, table, "", name); !good) return good.error();
+  } catch (const toml::parse_error& error) {
+    return make_error(Errc::invalid, place(name, error.source()) + std::string(error.description()));
+  }
+  if (config.host.capacity_bytes == 0) {
+    return make_error(Errc::invalid, name + ": [host] capacity: the host tier cannot be 0; every "
+                                            "block passes through it");
+  }
+  return config;
+}
+
+Result<Config> load_config(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  if (!in) {
+    return make_error(Errc::io, "cannot read the configuration " + file.string() +
+                                    ": give a readable file with --config");
+  }
+  return parse_config(text, file.string());
+}
+
+std::string to_toml(const Config& config) {
+  std::string text;
+  for (const auto& [section, keys] : settings()) {
+    if (!section.empty()) text += "\n[" + section + "]\n";
+    for (const auto& [key, setting] : keys) text += key + " = " + setting.show(config) + "\n";
+  }
+  return text;
+}
+
+}  // namespace kvtier::daemon

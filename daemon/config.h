@@ -1,0 +1,51 @@
+// The configuration of kvtierd: a TOML file (systemd/kvtierd.toml explains every key). Every value has a
+// default but the disk directory, without which there is no disk tier.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "kvtier/result.h"
+
+namespace kvtier::daemon {
+
+enum class Admission { all, none };
+
+struct Config {
+  std::filesystem::path socket = "/run/kvtier/kvtierd.sock";
+  std::uint32_t socket_mode = 0660;
+  std::chrono::milliseconds lease_time{30'000};
+  std::chrono::milliseconds shutdown_timeout{10'000};
+  std::string log_level = "info";
+
+  std::uint32_t index_blocks_max = 1U << 20;
+
+  struct Memory {
+    std::uint64_t capacity_bytes = 0;
+    std::uint64_t extent_bytes = 0;
+    bool huge_pages = true;
+    bool prefault = false;
+  };
+  Memory host{4ULL << 30, 1ULL << 30, true, false};
+  // Emulated in host memory; 0: no device tier.
+  Memory device{0, 256ULL << 20, true, false};
+
+  struct Disk {
+    std::filesystem::path directory;  // empty: no disk tier
+    std::uint64_t capacity_bytes = 16ULL << 30;
+    std::uint64_t segment_bytes = 256ULL << 20;
+    Admission admission = Admission::all;
+  };
+  Disk disk;
+};
+
+// Errors: io (cannot read the file), invalid (file:line:column, what is wrong and the mend).
+Result<Config> load_config(const std::filesystem::path& file);
+Result<Config> parse_config(const std::string& text, const std::string& name);
+
+// As a TOML file with every key; parse_config() of it gives `config` back.
+std::string to_toml(const Config& config);
+
+}  // namespace kvtier::daemon

@@ -1,0 +1,158 @@
+// The cache: what leases, reservations, commits and evictions do to the tiers. All policy is here; I/O and
+// sockets are elsewhere. Owned by the control thread; nothing here waits.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/control/catalogue.h"
+#include "daemon/control/disk_tier.h"
+#include "daemon/control/memory_tier.h"
+#include "daemon/control/reservations.h"
+#include "kvtier/result.h"
+
+namespace kvtier::daemon {
+
+using LeaseId = std::uint64_t;
+
+struct CacheCounts {
+  std::array<std::uint64_t, kTiers> hits{};        // blocks leased, by the tier they were in
+  std::array<std::uint64_t, kTiers> evictions{};   // the disk tier counts its own
+  std::uint64_t unknown_releases = 0;              // of leases that were not there: released twice
+  std::uint64_t refused_commits = 0;
+  std::uint64_t faults = 0;                        // blocks that a client or the disk found not to hold
+};
+
+class BlockCache {
+ public:
+  struct Options {
+    std::uint32_t blocks_max = 0;
+    MemoryTier::Options device, host;
+    DiskTier::Options disk;
+  };
+  struct Ports {
+    storage::MemoryExtents* device = nullptr;  // null where the tier's cap is 0
+    storage::MemoryExtents* host = nullptr;
+    storage::RecordStore* disk = nullptr;      // null: no disk tier
+    DirectoryWriter* directory = nullptr;
+  };
+  BlockCache(Options options, Ports ports);
+
+  // Takes over what the disk holds. Once, first of all.
+  Result<void> recover();
+
+  // The number of a namespace in this daemon. Errors: malformed, invalid, no_space, refused.
+  Result<std::uint16_t> open_namespace(std::span<const std::byte> encoded);
+
+  struct Grant {
+    LeaseId lease = 0;             // 0: nothing granted
+    std::vector<SlotName> slots;   // one a block granted; 0: on its way from disk, on_ready() follows
+    std::vector<Tier> tiers;       // where each block was
+  };
+  // Holds the leading blocks that are there. Blocks on disk start moving to the host tier.
+  Grant lease(SessionId session, std::uint16_t ns, std::span<const Key> keys);
+  // False, and counted, if the session has no such lease.
+  bool release(SessionId session, LeaseId lease);
+  void release_all(SessionId session);
+
+  // Up to `count` slots of a memory tier for the session to fill, taken from free ones or by eviction.
+  std::vector<SlotName> reserve(SessionId session, ProcessId process, std::uint16_t ns, Tier tier,
+                                std::uint32_t count);
+  void abandon(SessionId session, SlotName slot);
+
+  struct NewBlock {
+    Key key, parent;
+    std::uint32_t block_index = 0;
+    std::span<const Token> tokens;
+    std::span<const SlotName> slots;   // at most one a tier
+  };
+  // Makes a filled block visible. Slots of a tier that has it already are freed. False if it was refused
+  // (its slots, where the session holds them, are freed).
+  bool commit(SessionId session, std::uint16_t ns, const NewBlock& block);
+
+  // Leases end and reservations are quarantined until end_process().
+  void end_session(SessionId session);
+  void end_process(ProcessId process);
+
+  // A client found that this block does not hold: it is found no more.
+  void forget(std::uint16_t ns, const Key& key);
+  // Drops unheld placements. Returns how many blocks lost at least one.
+  std::uint64_t drop(std::optional<std::uint16_t> ns, TierSet tiers);
+  void flush(std::function<void(Result<void>)> done) { disk_.flush(std::move(done)); }
+
+  struct Landed {
+    std::uint32_t block;   // index in the lease
+    SlotName slot;         // 0: failed
+  };
+  // Blocks of a lease have come from disk, or failed.
+  std::function<void(SessionId, LeaseId, std::span<const Landed>)> on_ready;
+
+  Catalogue& catalogue() noexcept { return catalogue_; }
+  MemoryTier& memory(Tier tier) noexcept { return tier == Tier::device ? device_ : host_; }
+  DiskTier& disk() noexcept { return disk_; }
+  const CacheCounts& counts() const noexcept { return counts_; }
+  const Reservations& reservations() const noexcept { return reservations_; }
+  std::size_t leases() const noexcept { return leases_.size(); }
+
+ private:
+  struct Leased {
+    BlockId block = kNoBlock;   // kNoBlock: failed
+    Tier tier = Tier::host;
+    bool pending = false;
+  };
+  struct Lease {
+    SessionId session;
+    std::vector<Leased> blocks;
+  };
+  struct Waiter {
+    LeaseId lease;
+    std::uint32_t block;
+  };
+
+  struct Event {
+    SessionId session;
+    LeaseId lease;
+    Landed landed;
+  };
+
+  std::optional<Leased> hold_in_memory(BlockId id);
+  void note_access(const std::vector<Leased>& held, Grant& grant);
+  std::vector<Event> hand_over(BlockId id, std::span<const Waiter> waiters, bool good);
+  bool start_load(BlockId id);
+  void loaded(BlockId id, Place to, const Result<void>& result);
+  void end_lease(const Lease& lease);
+  void settle(BlockId id);
+  std::optional<Place> room(MemoryTier& tier, std::uint64_t record_bytes);
+  void evict(MemoryTier& tier, BlockId id);
+  bool empty_an_extent_for(MemoryTier& tier, std::uint64_t record_bytes);
+  bool make_index_room();
+  bool valid(const NewBlock& block, std::uint16_t ns) const;
+  void seal(BlockId id, MemoryTier& tier, Place at, const Key& parent);
+  void remove_everywhere(BlockId id);
+
+  Options options_;
+  Catalogue catalogue_;
+  std::uint32_t next_extent_ = 1;
+  MemoryTier device_;
+  MemoryTier host_;
+  DiskTier disk_;
+  Reservations reservations_;
+  std::unordered_map<LeaseId, Lease> leases_;
+  std::unordered_map<SessionId, std::vector<LeaseId>> leases_of_;
+  std::unordered_map<std::uint32_t, std::vector<Waiter>> loading_;  // by BlockId
+  LeaseId next_lease_ = 1;
+  std::uint64_t clock_ = 1;   // counts leases and commits
+  CacheCounts counts_;
+};
+
+constexpr SlotName slot_name(Place at) noexcept {
+  return static_cast<std::uint64_t>(at.container) << 32 | at.slot;
+}
+constexpr Place place_named(SlotName slot) noexcept {
+  return {static_cast<std::uint32_t>(slot >> 32), static_cast<std::uint32_t>(slot)};
+}
+
+}  // namespace kvtier::daemon

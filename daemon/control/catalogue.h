@@ -1,0 +1,96 @@
+// What is cached and where: the index, the eviction order of every tier, the namespaces, and the directory
+// that clients read, kept in step. Knows nothing of memory, disks or clients. Owned by the control thread.
+#pragma once
+
+#include <array>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "client/wire/directory.h"
+#include "daemon/control/block_index.h"
+#include "daemon/control/lru.h"
+#include "daemon/control/namespaces.h"
+
+namespace kvtier::daemon {
+
+struct TierCounts {
+  std::uint64_t blocks = 0;
+  std::uint64_t bytes = 0;  // of records
+  std::uint64_t insertions = 0;
+};
+
+class Catalogue {
+ public:
+  Catalogue(std::uint32_t blocks_max, DirectoryWriter& directory);
+
+  Namespaces& namespaces() noexcept { return namespaces_; }
+  const Namespaces& namespaces() const noexcept { return namespaces_; }
+  const Block& block(BlockId id) const noexcept { return index_[id]; }
+  std::uint32_t size() const noexcept { return index_.size(); }
+  std::uint32_t capacity() const noexcept { return index_.capacity(); }
+  std::uint64_t record_bytes(BlockId id) const noexcept {
+    return namespaces_[index_[id].ns].layout.record_bytes;
+  }
+
+  // The block of this key in this namespace; kNoBlock where there is none or it is doomed.
+  BlockId find(std::uint16_t ns, const Key& key) const noexcept;
+  // Whatever its namespace, doomed or not.
+  BlockId find_any(const Key& key) const noexcept { return index_.find(key); }
+  bool taken(const Key& key) const noexcept { return find_any(key) != kNoBlock; }
+  // A new entry, placed nowhere yet; the caller places it before anything else happens. kNoBlock: full.
+  BlockId add(std::uint16_t ns, const Key& key, std::uint32_t block_index);
+
+  // `parent`: the key before it in its prefix, behind which it goes in the eviction order.
+  void place(BlockId id, Tier tier, Place at, const Key& parent);
+  // Nobody may hold that placement. The entry goes with its last placement.
+  Place unplace(BlockId id, Tier tier);
+
+  // A hold keeps a placement out of the eviction order. False at the bound on holds of one placement.
+  bool hold(BlockId id, Tier tier);
+  // The last hold's end puts the placement back: behind its parent if that is in the eviction order, as
+  // the newest otherwise.
+  void unhold(BlockId id, Tier tier, const Key& parent = {});
+
+  // Makes every unheld placement of a prefix's blocks the newest, the first block newer than the last.
+  void touch(std::span<const BlockId> prefix);
+
+  // Found by nobody from now on; removed by whoever ends its last hold (see doomed()).
+  void doom(BlockId id);
+  bool doomed(BlockId id) const noexcept { return index_[id].doomed; }
+  static bool unheld(const Block& block) noexcept { return block.holds == decltype(block.holds){}; }
+
+  void set_loading(BlockId id, bool on) noexcept { index_[id].loading = on; }
+  void set_write_queued(BlockId id, bool on) noexcept { index_[id].write_queued = on; }
+  void set_stamp_dirty(BlockId id, bool on) noexcept { index_[id].stamp_dirty = on; }
+  void set_last_access(BlockId id, std::uint64_t stamp) noexcept { index_[id].last_access = stamp; }
+
+  // The next to evict among the records of this size; kNoBlock where none may go.
+  BlockId oldest(Tier tier, std::uint64_t record_bytes) const noexcept;
+  // The least recently used evictable block of any other record size.
+  BlockId oldest_of_other_size(Tier tier, std::uint64_t record_bytes) const noexcept;
+  // The least recently used evictable block of all.
+  BlockId oldest(Tier tier) const noexcept { return oldest_of_other_size(tier, 0); }
+
+  const TierCounts& counts(Tier tier) const noexcept { return counts_[index_of(tier)]; }
+
+  template <class Visit>
+  void each(Visit&& visit) const {
+    index_.each(std::forward<Visit>(visit));
+  }
+
+ private:
+  LruList& list(BlockId id, Tier tier);
+  void enlist(BlockId id, Tier tier, const Key& parent);
+  void publish(BlockId id) noexcept;
+  void erase_if_gone(BlockId id);
+
+  BlockIndex index_;
+  Namespaces namespaces_;
+  DirectoryWriter& directory_;
+  // By record size; std::map keeps the lists where they are.
+  std::array<std::map<std::uint64_t, LruList>, kTiers> lists_;
+  std::array<TierCounts, kTiers> counts_;
+};
+
+}  // namespace kvtier::daemon

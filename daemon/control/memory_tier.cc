@@ -1,0 +1,99 @@
+#include "daemon/control/memory_tier.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "client/base/check.h"
+#include "client/base/units.h"
+
+namespace kvtier::daemon {
+
+MemoryTier::MemoryTier(Tier tier, Options options, storage::MemoryExtents* maker, NextId next_id)
+    : tier_(tier), options_(options), maker_(maker), next_id_(std::move(next_id)) {
+  KVTIER_CHECK(maker != nullptr || options.cap_bytes == 0);
+}
+
+std::uint64_t MemoryTier::slots_possible(std::uint64_t slot_bytes) const noexcept {
+  const std::uint64_t extent = std::max(options_.extent_bytes, slot_bytes);
+  const std::uint64_t whole = options_.cap_bytes / extent;
+  return whole * (extent / slot_bytes) + (options_.cap_bytes - whole * extent) / slot_bytes;
+}
+
+bool MemoryTier::grow(std::uint64_t slot_bytes) {
+  const std::uint64_t left = options_.cap_bytes - reserved_bytes_;
+  std::uint64_t bytes = std::min(std::max(options_.extent_bytes, slot_bytes), left);
+  bytes = bytes / slot_bytes * slot_bytes;
+  if (bytes == 0 || extents_.size() >= (1U << 16)) return false;
+  auto made = maker_->create(next_id_(), {bytes, slot_bytes});
+  if (!made) {
+    spdlog::warn("{} tier: no further extent of {} bytes: {}", name(tier_), bytes,
+                 made.error().message);
+    return false;
+  }
+  const ExtentId id = (*made)->id();
+  const std::uint32_t slots = (*made)->shape().slots();
+  State& state = extents_[id];
+  state.extent = std::move(*made);
+  state.blocks.assign(slots, kNoBlock.value);
+  state.free_slots.reserve(slots);
+  for (std::uint32_t slot = slots; slot-- > 0;) state.free_slots.push_back(slot);
+  reserved_bytes_ += bytes;
+  open_[slot_bytes].push_back(id);
+  if (on_created) on_created(*state.extent);
+  return true;
+}
+
+std::optional<Place> MemoryTier::take(std::uint64_t slot_bytes) {
+  if (open_[slot_bytes].empty() && !grow(slot_bytes)) return std::nullopt;
+  const ExtentId id = open_[slot_bytes].back();
+  State& state = extents_.at(id);
+  const std::uint32_t slot = state.free_slots.back();
+  state.free_slots.pop_back();
+  if (state.free_slots.empty()) open_[slot_bytes].pop_back();
+  used_bytes_ += slot_bytes;
+  return Place{id.value, slot};
+}
+
+void MemoryTier::give_back(Place at) {
+  const ExtentId id(at.container);
+  State& state = extents_.at(id);
+  KVTIER_CHECK(state.blocks[at.slot] == kNoBlock.value);
+  state.extent->table().set_free(at.slot);
+  const std::uint64_t slot_bytes = state.extent->shape().slot_bytes;
+  if (state.free_slots.empty()) open_[slot_bytes].push_back(id);
+  state.free_slots.push_back(at.slot);
+  used_bytes_ -= slot_bytes;
+}
+
+bool MemoryTier::retire_extent(ExtentId id) {
+  const auto found = extents_.find(id);
+  if (found == extents_.end() || found->second.free_slots.size() != found->second.blocks.size()) {
+    return false;
+  }
+  storage::Extent& extent = *found->second.extent;
+  if (on_retired) on_retired(extent);
+  std::erase(open_[extent.shape().slot_bytes], id);
+  reserved_bytes_ -= extent.shape().bytes;
+  extents_.erase(found);
+  return true;
+}
+
+storage::Extent* MemoryTier::extent(ExtentId id) noexcept {
+  const auto found = extents_.find(id);
+  return found == extents_.end() ? nullptr : found->second.extent.get();
+}
+
+std::span<std::byte> MemoryTier::slot(Place at) noexcept {
+  return extents_.at(ExtentId(at.container)).extent->slot(at.slot);
+}
+
+void MemoryTier::set_block(Place at, BlockId block) noexcept {
+  extents_.at(ExtentId(at.container)).blocks[at.slot] = block.value;
+}
+
+BlockId MemoryTier::block_at(Place at) const noexcept {
+  return BlockId(extents_.at(ExtentId(at.container)).blocks[at.slot]);
+}
+
+}  // namespace kvtier::daemon

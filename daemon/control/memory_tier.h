@@ -1,0 +1,84 @@
+// One memory tier: its extents, made on demand up to the cap, and their free slots by size class.
+//
+// The cap counts extents, which are what is taken from the system. Which block lies in a slot is kept here
+// too, so that an extent can be emptied for another size class. Owned by the control thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "daemon/control/block_index.h"
+#include "storage/memory/extent.h"
+
+namespace kvtier::daemon {
+
+using storage::ExtentId;
+
+class MemoryTier {
+ public:
+  struct Options {
+    std::uint64_t cap_bytes = 0;
+    std::uint64_t extent_bytes = 0;
+  };
+  using NextId = std::function<ExtentId()>;
+
+  // `maker` may be null when cap_bytes is 0.
+  MemoryTier(Tier tier, Options options, storage::MemoryExtents* maker, NextId next_id);
+
+  Tier tier() const noexcept { return tier_; }
+
+  // A free slot of `slot_bytes` (which must be one record's size), from an extent that has one or from a
+  // new extent within the cap; none otherwise. The slot's table entry is still free.
+  std::optional<Place> take(std::uint64_t slot_bytes);
+  // `at`'s table entry is set free.
+  void give_back(Place at);
+
+  // Destroys an extent with no slot in use. False if it has one.
+  bool retire_extent(ExtentId id);
+
+  storage::Extent* extent(ExtentId id) noexcept;
+  std::span<std::byte> slot(Place at) noexcept;
+  storage::SlotTable& table(Place at) noexcept { return extent(ExtentId(at.container))->table(); }
+
+  void set_block(Place at, BlockId block) noexcept;
+  // kNoBlock where the slot holds none.
+  BlockId block_at(Place at) const noexcept;
+
+  std::uint64_t cap_bytes() const noexcept { return options_.cap_bytes; }
+  std::uint64_t reserved_bytes() const noexcept { return reserved_bytes_; }  // extents
+  std::uint64_t used_bytes() const noexcept { return used_bytes_; }          // slots not free
+  // Slots of this size that the cap could hold.
+  std::uint64_t slots_possible(std::uint64_t slot_bytes) const noexcept;
+
+  template <class Visit>
+  void each_extent(Visit&& visit) {
+    for (auto& [id, state] : extents_) visit(*state.extent);
+  }
+
+  // Told of every extent as it comes and goes.
+  std::function<void(storage::Extent&)> on_created;
+  std::function<void(storage::Extent&)> on_retired;
+
+ private:
+  struct State {
+    std::unique_ptr<storage::Extent> extent;
+    std::vector<std::uint32_t> free_slots;  // a stack
+    std::vector<std::uint32_t> blocks;      // BlockId of each slot
+  };
+  bool grow(std::uint64_t slot_bytes);
+
+  Tier tier_;
+  Options options_;
+  storage::MemoryExtents* maker_;
+  NextId next_id_;
+  std::map<ExtentId, State> extents_;
+  std::map<std::uint64_t, std::vector<ExtentId>> open_;  // by slot size: extents with free slots
+  std::uint64_t reserved_bytes_ = 0;
+  std::uint64_t used_bytes_ = 0;
+};
+
+}  // namespace kvtier::daemon

@@ -1,0 +1,50 @@
+#include "daemon/control/process_watch.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "client/base/fd.h"
+
+namespace kvtier::daemon {
+
+Result<std::uint64_t> start_time_of(pid_t pid) {
+  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+  std::string text((std::istreambuf_iterator<char>(stat)), std::istreambuf_iterator<char>());
+  // The second field is the command's name in parentheses and may hold anything.
+  const std::size_t after_name = text.rfind(')');
+  if (after_name == std::string::npos) {
+    return make_error(Errc::io, "process " + std::to_string(pid) + " is not in /proc");
+  }
+  std::istringstream fields(text.substr(after_name + 1));
+  std::string skipped;
+  for (int field = 3; field < 22; ++field) fields >> skipped;
+  std::uint64_t start_time = 0;
+  if (!(fields >> start_time)) return make_error(Errc::io, "/proc/PID/stat is not understood");
+  return start_time;
+}
+
+Result<ProcessId> ProcessWatch::watch(pid_t pid) {
+  // The descriptor first: if the process ends in between, its start time cannot be read or the descriptor
+  // tells.
+  UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!fd) return errno_error(Errc::io, "cannot watch process " + std::to_string(pid));
+  const auto start_time = start_time_of(pid);
+  if (!start_time) return start_time.error();
+  const ProcessId process{static_cast<std::uint32_t>(pid), *start_time};
+  const std::pair key{process.pid, process.start_time};
+  if (watched_.contains(key)) return process;
+  auto& descriptor =
+      watched_.try_emplace(key, boost::asio::posix::stream_descriptor(io_, fd.release())).first->second;
+  descriptor.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                        [this, process, key](boost::system::error_code error) {
+                          if (error) return;
+                          watched_.erase(key);
+                          ended_(process);
+                        });
+  return process;
+}
+
+}  // namespace kvtier::daemon

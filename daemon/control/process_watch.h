@@ -1,0 +1,36 @@
+// Learns when a client's process has ended, by pidfd, so that slots it may still have been writing can be
+// used again. Lives on the control thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "daemon/control/reservations.h"
+#include "kvtier/result.h"
+
+namespace kvtier::daemon {
+
+class ProcessWatch {
+ public:
+  ProcessWatch(boost::asio::io_context& io, std::function<void(ProcessId)> ended)
+      : io_(io), ended_(std::move(ended)) {}
+
+  // Names the process `pid` and watches it until it ends. Errors: io (it is gone, or not visible from the
+  // daemon's pid namespace).
+  Result<ProcessId> watch(pid_t pid);
+
+ private:
+  boost::asio::io_context& io_;
+  std::function<void(ProcessId)> ended_;
+  std::map<std::pair<std::uint32_t, std::uint64_t>, boost::asio::posix::stream_descriptor> watched_;
+};
+
+// Field 22 of /proc/PID/stat: clock ticks from the host's boot to the start of the process. Errors: io.
+Result<std::uint64_t> start_time_of(pid_t pid);
+
+}  // namespace kvtier::daemon

@@ -1,0 +1,280 @@
+#include "daemon/control/server.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "daemon/limits.h"
+#include "daemon/version.h"
+
+namespace kvtier::daemon {
+
+namespace asio = boost::asio;
+using asio::local::stream_protocol;
+using std::chrono::steady_clock;
+
+namespace {
+
+constexpr std::chrono::seconds kTick{1};
+
+}  // namespace
+
+Server::Server(asio::io_context& io, const Config& config)
+    : io_(io),
+      config_(config),
+      processes_(io, [this](ProcessId process) { process_ended(process); }),
+      acceptor_(io),
+      timer_(io),
+      stop_timer_(io),
+      started_(steady_clock::now()) {}
+
+Server::~Server() = default;
+
+Result<void> Server::start() {
+  if (auto good = open_disk(); !good) return good.error();
+  std::array<std::byte, 16> boot_id;
+  if (::getrandom(boot_id.data(), boot_id.size(), 0) != static_cast<ssize_t>(boot_id.size())) {
+    return make_error(Errc::io, "no random bytes for the boot id");
+  }
+  auto directory = DirectoryWriter::create(config_.index_blocks_max, boot_id);
+  if (!directory) return directory.error();
+  directory_ = std::make_unique<DirectoryWriter>(std::move(*directory));
+  make_cache(store_.get());
+  context_ = std::make_unique<SessionContext>(SessionContext{
+      *cache_, *directory_, boot_id, config_.lease_time,
+      [this](wire::Status::Builder status) { fill_status(status); }});
+  if (auto good = cache_->recover(); !good) return good.error();
+  if (auto good = open_socket(); !good) return good.error();
+  accept();
+  tick();
+  spdlog::info("serving on {}", config_.socket.string());
+  return {};
+}
+
+Result<void> Server::open_disk() {
+  if (config_.disk.directory.empty()) return {};
+  storage::RecordStoreOptions options;
+  options.directory = config_.disk.directory;
+  options.capacity_bytes = config_.disk.capacity_bytes;
+  options.segment_bytes = config_.disk.segment_bytes;
+  auto store = storage::open_record_store(
+      options, [this](std::function<void()> task) { asio::post(io_, std::move(task)); });
+  if (!store) return store.error();
+  store_ = std::move(*store);
+  return {};
+}
+
+void Server::make_cache(storage::RecordStore* disk) {
+  const auto& host = config_.host;
+  const auto& device = config_.device;
+  host_extents_ = storage::make_memfd_extents(Tier::host, {host.huge_pages, host.prefault});
+  if (device.capacity_bytes != 0) {
+    device_extents_ = storage::make_memfd_extents(Tier::device, {device.huge_pages, device.prefault});
+  }
+  BlockCache::Options options;
+  options.blocks_max = config_.index_blocks_max;
+  options.host = {host.capacity_bytes, host.extent_bytes};
+  options.device = {device.capacity_bytes, device.extent_bytes};
+  if (disk != nullptr) {
+    storage::RecordStoreOptions store_options;
+    store_options.directory = config_.disk.directory;
+    store_options.capacity_bytes = config_.disk.capacity_bytes;
+    store_options.segment_bytes = config_.disk.segment_bytes;
+    options.disk.segments_bytes = storage::segment_capacity_bytes(store_options);
+    options.disk.segment_bytes = config_.disk.segment_bytes;
+    options.disk.write_queue_max = limits::kWriteThroughQueueMax;
+    // So that a slow disk cannot pin the host tier.
+    options.disk.write_queue_bytes_max = host.capacity_bytes / 4;
+    options.disk.admit = config_.disk.admission == Admission::all;
+  }
+  cache_ = std::make_unique<BlockCache>(
+      options, BlockCache::Ports{device_extents_.get(), host_extents_.get(), disk, directory_.get()});
+  cache_->on_ready = [this](SessionId id, LeaseId lease, std::span<const BlockCache::Landed> landed) {
+    if (const auto at = sessions_.find(id); at != sessions_.end()) at->second->send_ready(lease, landed);
+  };
+  for (const Tier tier : {Tier::device, Tier::host}) {
+    MemoryTier& memory = cache_->memory(tier);
+    memory.on_created = [this, tier](storage::Extent& extent) {
+      if (tier != Tier::host || !store_) return;
+      if (auto good = store_->register_extent(extent); !good) {
+        spdlog::warn("extent {} is not registered for disk I/O: {}", extent.id().value,
+                     good.error().message);
+      }
+    };
+    memory.on_retired = [this, tier](storage::Extent& extent) {
+      if (tier == Tier::host && store_) store_->forget_extent(extent.id());
+      const auto sessions = sessions_;  // telling one may end it
+      for (const auto& [id, session] : sessions) session->send_extent_gone(extent.id());
+    };
+  }
+}
+
+Result<void> Server::open_socket() {
+  const std::string path = config_.socket.string();
+  if (path.size() >= sizeof(sockaddr_un{}.sun_path)) {
+    return make_error(Errc::invalid, "socket path " + path + " is too long: give one of at most " +
+                                         std::to_string(sizeof(sockaddr_un{}.sun_path) - 1) + " bytes");
+  }
+  boost::system::error_code error;
+  stream_protocol::socket probe(io_);
+  probe.connect(stream_protocol::endpoint(path), error);
+  if (!error) {
+    return make_error(Errc::refused, "socket " + path + " is in use: another kvtierd serves there; "
+                                         "stop it or set another `socket`");
+  }
+  // A socket that nobody listens on is left over from a daemon that was killed; anything else is not ours.
+  struct stat found;
+  if (::lstat(path.c_str(), &found) == 0) {
+    if (!S_ISSOCK(found.st_mode)) {
+      return make_error(Errc::refused, path + " exists and is not a socket: move it away or set "
+                                              "another `socket`");
+    }
+    ::unlink(path.c_str());
+  }
+  acceptor_.open(stream_protocol(), error);
+  if (!error) acceptor_.bind(stream_protocol::endpoint(path), error);
+  if (!error && ::chmod(path.c_str(), config_.socket_mode) != 0) {
+    error = {errno, boost::system::system_category()};
+  }
+  if (!error) acceptor_.listen(128, error);
+  if (error) {
+    return make_error(Errc::io, "cannot listen on " + path + ": " + error.message() +
+                                    "; the directory must exist and be writable");
+  }
+  return {};
+}
+
+void Server::accept() {
+  acceptor_.async_accept([this](boost::system::error_code error, Session::Socket socket) {
+    if (stopping_ || error == asio::error::operation_aborted) return;
+    if (error) {
+      spdlog::warn("accept: {}", error.message());
+    } else {
+      admit(std::move(socket));
+    }
+    accept();
+  });
+}
+
+void Server::admit(Session::Socket socket) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (::getsockopt(socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return;
+  if (sessions_.size() >= limits::kSessionsMax) {
+    spdlog::warn("pid {} is turned away: {} sessions are open", peer.pid, sessions_.size());
+    return;
+  }
+  const auto process = processes_.watch(peer.pid);
+  if (!process) {
+    spdlog::warn("pid {} is turned away: {}", peer.pid, process.error().message);
+    return;
+  }
+  const SessionId id = next_session_++;
+  auto session = std::make_shared<Session>(id, *process, std::move(socket), *context_,
+                                           [this](SessionId ended) { session_ended(ended); });
+  sessions_.emplace(id, session);
+  session->start();
+}
+
+void Server::session_ended(SessionId id) {
+  cache_->end_session(id);
+  sessions_.erase(id);
+}
+
+// Its sessions may not have been seen to end yet.
+void Server::process_ended(ProcessId process) {
+  const auto sessions = sessions_;
+  for (const auto& [id, session] : sessions) {
+    if (session->process() == process) session->end("its process has ended");
+  }
+  cache_->end_process(process);
+}
+
+void Server::tick() {
+  const auto now = steady_clock::now();
+  const auto sessions = sessions_;
+  for (const auto& [id, session] : sessions) {
+    if (now - session->last_heard() > config_.lease_time) session->lease_time_over();
+  }
+  cache_->disk().write_stamps();
+  timer_.expires_after(kTick);
+  timer_.async_wait([this](boost::system::error_code error) {
+    if (!error && !stopping_) tick();
+  });
+}
+
+void Server::stop() {
+  if (std::exchange(stopping_, true)) return;
+  spdlog::info("stopping: {} blocks wait for the disk", cache_->disk().queued());
+  boost::system::error_code ignored;
+  acceptor_.close(ignored);
+  ::unlink(config_.socket.c_str());
+  timer_.cancel();
+  const auto sessions = sessions_;
+  for (const auto& [id, session] : sessions) session->end("kvtierd stops");
+  cache_->disk().write_stamps();
+  stop_timer_.expires_after(config_.shutdown_timeout);
+  stop_timer_.async_wait([this](boost::system::error_code error) {
+    if (!error) finish_stop();
+  });
+  cache_->flush([this](const Result<void>&) { finish_stop(); });
+}
+
+void Server::finish_stop() {
+  if (std::exchange(stopped_, true)) return;
+  stop_timer_.cancel();
+  if (store_) store_->close();
+  io_.stop();
+}
+
+void Server::fill_status(wire::Status::Builder status) const {
+  status.setVersion(kVersion);
+  status.setBootId({reinterpret_cast<const kj::byte*>(context_->boot_id.data()), 16});
+  const auto uptime = steady_clock::now() - started_;
+  status.setUptimeMs(static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(uptime).count()));
+  auto tiers = status.initTiers(kTiers);
+  const auto& counts = cache_->counts();
+  for (const Tier tier : kAllTiers) {
+    auto out = tiers[static_cast<unsigned>(tier)];
+    const auto& in = cache_->catalogue().counts(tier);
+    out.setTier(static_cast<std::uint8_t>(tier));
+    out.setBlocks(in.blocks);
+    out.setUsedBytes(in.bytes);
+    out.setInsertions(in.insertions);
+    out.setHits(counts.hits[index_of(tier)]);
+    if (tier == Tier::disk) {
+      const DiskTier& disk = cache_->disk();
+      out.setOnline(disk.present());
+      out.setReservedBytes(disk.reserved_bytes());
+      out.setCapBytes(disk.cap_bytes());
+      out.setEvictions(disk.counts().evictions);
+      out.setFailures(disk.counts().failures);
+      out.setDroppedWrites(disk.counts().dropped_writes);
+      if (!disk.present()) out.setNote("not configured: set [disk] directory");
+    } else {
+      const MemoryTier& memory = cache_->memory(tier);
+      out.setOnline(memory.cap_bytes() != 0);
+      out.setReservedBytes(memory.reserved_bytes());
+      out.setCapBytes(memory.cap_bytes());
+      out.setEvictions(counts.evictions[index_of(tier)]);
+      if (memory.cap_bytes() == 0) out.setNote("not configured: set [device] capacity");
+    }
+  }
+  status.setSessions(static_cast<std::uint32_t>(sessions_.size()));
+  status.setLeases(cache_->leases());
+  status.setReservedSlots(cache_->reservations().reserved());
+  status.setQuarantinedSlots(cache_->reservations().quarantined());
+  status.setLookedUp(context_->looked_up);
+  status.setMisses(context_->misses);
+  status.setFaults(counts.faults);
+  status.setDroppedWriteBacks(context_->client_drops);
+  status.setBlocks(cache_->catalogue().size());
+  status.setBlocksMax(cache_->catalogue().capacity());
+  status.setNamespaces(cache_->catalogue().namespaces().size());
+  status.setDoubleReleases(counts.unknown_releases);
+  status.setFrameErrors(context_->frame_errors);
+}
+
+}  // namespace kvtier::daemon

@@ -1,0 +1,61 @@
+// The daemon's control thread: the socket, the sessions, the timers, and the order in which everything
+// starts and stops.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <map>
+#include <memory>
+
+#include "daemon/config.h"
+#include "daemon/control/block_cache.h"
+#include "daemon/control/process_watch.h"
+#include "daemon/control/session.h"
+
+namespace kvtier::daemon {
+
+class Server {
+ public:
+  Server(boost::asio::io_context& io, const Config& config);
+  ~Server();
+
+  // Opens the tiers and the socket. Errors: invalid, io, version, refused; each names the setting to mend.
+  Result<void> start();
+
+  // Ends every session, writes what waits for the disk (at most for `shutdown_timeout`), closes the tiers
+  // and then lets the io_context run out of work.
+  void stop();
+
+ private:
+  Result<void> open_disk();
+  Result<void> open_socket();
+  void make_cache(storage::RecordStore* disk);
+  void accept();
+  void admit(Session::Socket socket);
+  void session_ended(SessionId id);
+  void process_ended(ProcessId process);
+  void tick();
+  void finish_stop();
+  void fill_status(wire::Status::Builder status) const;
+
+  boost::asio::io_context& io_;
+  const Config& config_;
+  std::unique_ptr<storage::MemoryExtents> device_extents_;
+  std::unique_ptr<storage::MemoryExtents> host_extents_;
+  std::unique_ptr<storage::RecordStore> store_;
+  std::unique_ptr<DirectoryWriter> directory_;
+  std::unique_ptr<BlockCache> cache_;
+  std::unique_ptr<SessionContext> context_;
+  ProcessWatch processes_;
+  boost::asio::local::stream_protocol::acceptor acceptor_;
+  boost::asio::steady_timer timer_;
+  boost::asio::steady_timer stop_timer_;
+  std::map<SessionId, std::shared_ptr<Session>> sessions_;
+  SessionId next_session_ = 1;
+  std::chrono::steady_clock::time_point started_;
+  bool stopping_ = false;
+  bool stopped_ = false;
+};
+
+}  // namespace kvtier::daemon

@@ -1,0 +1,95 @@
+// One client connection. Speaks the wire, keeps what belongs to the connection (namespaces opened, extents
+// told of), and asks the cache for everything else. Lives on the control thread.
+//
+// A session never waits: what its peer does not read is queued up to a bound, past which the session ends.
+// Whatever a peer sends can end its own session and nothing else.
+#pragma once
+
+#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <chrono>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "client/wire/frame.h"
+#include "daemon/control/block_cache.h"
+
+namespace kvtier::daemon {
+
+// What sessions need of the daemon around them.
+struct SessionContext {
+  BlockCache& cache;
+  DirectoryWriter& directory;
+  std::array<std::byte, 16> boot_id;
+  std::chrono::milliseconds lease_time;
+  std::function<void(wire::Status::Builder)> fill_status;
+  // Counted for kvtierctl.
+  std::uint64_t looked_up = 0;
+  std::uint64_t misses = 0;
+  std::uint64_t client_drops = 0;
+  std::uint64_t frame_errors = 0;
+};
+
+class Session : public std::enable_shared_from_this<Session> {
+ public:
+  using Socket = boost::asio::local::stream_protocol::socket;
+  using Ended = std::function<void(SessionId)>;
+
+  Session(SessionId id, ProcessId process, Socket socket, SessionContext& context, Ended ended);
+
+  void start();
+  // Closes the connection; `ended` is called once, from here or from the I/O that failed.
+  void end(const std::string& why);
+
+  SessionId id() const noexcept { return id_; }
+  ProcessId process() const noexcept { return process_; }
+  std::chrono::steady_clock::time_point last_heard() const noexcept { return last_heard_; }
+  void lease_time_over();
+
+  void send_ready(LeaseId lease, std::span<const BlockCache::Landed> landed);
+  void send_extent_gone(ExtentId id);
+
+ private:
+  using Builder = wire::Message::Builder;
+
+  void wait_readable();
+  void wait_writable();
+  void readable();
+  Result<void> handle(wire::Frame& frame);
+  Result<void> dispatch(wire::Message::Reader message);
+  Result<void> on_hello(std::uint64_t id, wire::Hello::Reader hello);
+  Result<void> on_open(std::uint64_t id, capnp::Data::Reader encoded);
+  Result<void> on_lease(std::uint64_t id, wire::LeaseRequest::Reader request);
+  Result<void> on_reserve(std::uint64_t id, wire::ReserveRequest::Reader request);
+  Result<void> on_commit(std::uint64_t id, wire::Commit::Reader commit);
+  Result<void> on_report(wire::Report::Reader report);
+  Result<void> on_flush(std::uint64_t id);
+  Result<void> on_list(std::uint64_t id, wire::ListRequest::Reader request);
+  Result<void> on_drop(std::uint64_t id, wire::DropRequest::Reader request);
+  Result<std::uint16_t> number_of(std::uint32_t handle) const;
+  Result<std::optional<std::uint16_t>> filter_of(capnp::Data::Reader ns_id) const;
+
+  void reply(std::uint64_t id, const std::function<void(Builder)>& fill, UniqueFd descriptor = {});
+  void reply_error(std::uint64_t id, const Error& error);
+  void introduce(SlotName slot);
+
+  SessionId id_;
+  ProcessId process_;
+  Socket socket_;
+  SessionContext& context_;
+  Ended ended_;
+  std::string name_;
+  bool greeted_ = false;
+  bool open_ = true;
+  bool write_waiting_ = false;
+  std::uint32_t flushes_ = 0;
+  wire::FrameReader reader_;
+  wire::FrameWriter writer_;
+  std::vector<std::uint16_t> namespaces_;  // by the session's handle
+  std::set<std::uint32_t> known_extents_;
+  std::chrono::steady_clock::time_point last_heard_;
+};
+
+}  // namespace kvtier::daemon

@@ -1,0 +1,269 @@
+#include <algorithm>
+#include <cstring>
+
+#include "daemon/control/session.h"
+#include "daemon/limits.h"
+
+namespace kvtier::daemon {
+namespace {
+
+std::span<const std::byte> bytes_of(capnp::Data::Reader data) {
+  return {reinterpret_cast<const std::byte*>(data.begin()), data.size()};
+}
+
+template <class Digest>
+capnp::Data::Reader data_of(const Digest& digest) {
+  return {reinterpret_cast<const kj::byte*>(digest.bytes.data()), digest.bytes.size()};
+}
+
+Error malformed(const std::string& what) {
+  return make_error(Errc::malformed, "request: " + what);
+}
+
+// Copies `count` values of 16 or 4 bytes, which lie unaligned in the frame.
+template <class Value>
+std::vector<Value> values_of(capnp::Data::Reader data) {
+  std::vector<Value> values(data.size() / sizeof(Value));
+  std::memcpy(values.data(), data.begin(), values.size() * sizeof(Value));
+  return values;
+}
+
+}  // namespace
+
+Result<void> Session::handle(wire::Frame& frame) {
+  Result<void> handled;
+  const auto read = frame.read([&](wire::Message::Reader message) { handled = dispatch(message); });
+  if (!read) return read.error();
+  return handled;
+}
+
+Result<void> Session::dispatch(wire::Message::Reader message) {
+  const std::uint64_t id = message.getId();
+  if (!greeted_ && !message.isHello()) return malformed("the first message must be hello");
+  switch (message.which()) {
+    case wire::Message::HELLO: return on_hello(id, message.getHello());
+    case wire::Message::OPEN_NAMESPACE: return on_open(id, message.getOpenNamespace());
+    case wire::Message::LEASE: return on_lease(id, message.getLease());
+    case wire::Message::RELEASE:
+      for (const LeaseId lease : message.getRelease()) context_.cache.release(id_, lease);
+      return {};
+    case wire::Message::RESERVE: return on_reserve(id, message.getReserve());
+    case wire::Message::COMMIT: return on_commit(id, message.getCommit());
+    case wire::Message::ABANDON:
+      for (const SlotName slot : message.getAbandon()) context_.cache.abandon(id_, slot);
+      return {};
+    case wire::Message::REPORT: return on_report(message.getReport());
+    case wire::Message::FLUSH: return on_flush(id);
+    case wire::Message::STATUS:
+      reply(id, [&](Builder root) { context_.fill_status(root.initStatusReply()); });
+      return {};
+    case wire::Message::LIST: return on_list(id, message.getList());
+    case wire::Message::DROP: return on_drop(id, message.getDrop());
+    default: return malformed("not something a client may send");
+  }
+}
+
+Result<void> Session::on_hello(std::uint64_t id, wire::Hello::Reader hello) {
+  if (hello.getVersion() != wire::kProtocolVersion) {
+    reply_error(id, make_error(Errc::version,
+                               "protocol version " + std::to_string(hello.getVersion()) +
+                                   " is not spoken here: this kvtierd speaks version " +
+                                   std::to_string(wire::kProtocolVersion) +
+                                   "; install matching kvtierd and libkvtier"));
+    end("protocol version " + std::to_string(hello.getVersion()));
+    return {};
+  }
+  name_ = std::string(hello.getName().cStr()).substr(0, 64);
+  greeted_ = true;
+  UniqueFd directory(::dup(context_.directory.fd()));
+  reply(
+      id,
+      [&](Builder root) {
+        auto welcome = root.initWelcome();
+        welcome.setVersion(wire::kProtocolVersion);
+        welcome.setFeatures(wire::kFeatures);
+        welcome.setBootId({reinterpret_cast<const kj::byte*>(context_.boot_id.data()), 16});
+        welcome.setLeaseMs(static_cast<std::uint32_t>(context_.lease_time.count()));
+        welcome.setDirectoryBytes(context_.directory.bytes());
+        welcome.setFrameBytesMax(wire::kFrameBytesMax);
+      },
+      std::move(directory));
+  return {};
+}
+
+Result<void> Session::on_open(std::uint64_t id, capnp::Data::Reader encoded) {
+  if (namespaces_.size() == limits::kNamespacesPerSessionMax) {
+    reply_error(id, make_error(Errc::no_space, "too many namespaces in one session"));
+    return {};
+  }
+  const auto number = context_.cache.open_namespace(bytes_of(encoded));
+  if (!number) {
+    reply_error(id, number.error());
+    return {};
+  }
+  namespaces_.push_back(*number);
+  const auto handle = static_cast<std::uint32_t>(namespaces_.size() - 1);
+  reply(id, [&](Builder root) { root.setOpened(handle); });
+  return {};
+}
+
+Result<std::uint16_t> Session::number_of(std::uint32_t handle) const {
+  if (handle >= namespaces_.size()) return malformed("a namespace that was not opened");
+  return namespaces_[handle];
+}
+
+Result<void> Session::on_lease(std::uint64_t id, wire::LeaseRequest::Reader request) {
+  const auto ns = number_of(request.getNs());
+  if (!ns) return ns.error();
+  const auto keys = values_of<Key>(request.getKeys());
+  if (keys.size() > wire::kLeaseBlocksMax || request.getKeys().size() % sizeof(Key) != 0) {
+    return malformed("a lease of too many blocks, or of part of a key");
+  }
+  const auto grant = context_.cache.lease(id_, *ns, keys);
+  for (const SlotName slot : grant.slots) introduce(slot);
+  reply(id, [&](Builder root) {
+    auto leased = root.initLeased();
+    leased.setLease(grant.lease);
+    auto slots = leased.initSlots(static_cast<unsigned>(grant.slots.size()));
+    for (unsigned i = 0; i < grant.slots.size(); ++i) slots.set(i, grant.slots[i]);
+    leased.setTiers({reinterpret_cast<const kj::byte*>(grant.tiers.data()), grant.tiers.size()});
+  });
+  return {};
+}
+
+Result<void> Session::on_reserve(std::uint64_t id, wire::ReserveRequest::Reader request) {
+  const auto ns = number_of(request.getNs());
+  if (!ns) return ns.error();
+  if (request.getTier() >= index_of(Tier::disk)) return malformed("slots of no memory tier");
+  const auto slots =
+      context_.cache.reserve(id_, process_, *ns, static_cast<Tier>(request.getTier()),
+                             std::min(request.getCount(), wire::kReserveMax));
+  for (const SlotName slot : slots) introduce(slot);
+  reply(id, [&](Builder root) {
+    auto list = root.initReserved().initSlots(static_cast<unsigned>(slots.size()));
+    for (unsigned i = 0; i < slots.size(); ++i) list.set(i, slots[i]);
+  });
+  return {};
+}
+
+Result<void> Session::on_commit(std::uint64_t id, wire::Commit::Reader commit) {
+  const auto ns = number_of(commit.getNs());
+  if (!ns) return ns.error();
+  if (commit.getBlocks().size() > wire::kCommitBlocksMax) return malformed("too many blocks");
+  std::uint32_t taken = 0;
+  for (const auto block : commit.getBlocks()) {
+    if (block.getKey().size() != sizeof(Key) || block.getParent().size() != sizeof(Key) ||
+        block.getTokens().size() % sizeof(Token) != 0 || block.getSlots().size() > kTiers) {
+      return malformed("a block's key, parent, tokens or slots have the wrong size");
+    }
+    BlockCache::NewBlock fresh;
+    std::memcpy(&fresh.key, block.getKey().begin(), sizeof(Key));
+    std::memcpy(&fresh.parent, block.getParent().begin(), sizeof(Key));
+    const auto tokens = values_of<Token>(block.getTokens());
+    std::vector<SlotName> slots;
+    for (const SlotName slot : block.getSlots()) slots.push_back(slot);
+    fresh.block_index = block.getBlockIndex();
+    fresh.tokens = tokens;
+    fresh.slots = slots;
+    taken += context_.cache.commit(id_, *ns, fresh) ? 1 : 0;
+  }
+  reply(id, [&](Builder root) { root.setCommitted(taken); });
+  return {};
+}
+
+Result<void> Session::on_report(wire::Report::Reader report) {
+  context_.looked_up += report.getLookedUp();
+  context_.misses += report.getMisses();
+  context_.client_drops += report.getDropped();
+  for (const auto bad : report.getBadKeys()) {
+    if (bad.size() != sizeof(Key)) return malformed("a key of the wrong size");
+    Key key;
+    std::memcpy(&key, bad.begin(), sizeof key);
+    for (const std::uint16_t ns : namespaces_) context_.cache.forget(ns, key);
+  }
+  return {};
+}
+
+Result<void> Session::on_flush(std::uint64_t id) {
+  if (flushes_ == limits::kFlushesPerSessionMax) return malformed("too many flushes at a time");
+  ++flushes_;
+  context_.cache.flush([weak = weak_from_this(), id](const Result<void>& result) {
+    const auto self = weak.lock();
+    if (!self) return;
+    --self->flushes_;
+    if (!result) return self->reply_error(id, result.error());
+    self->reply(id, [](Builder root) { root.setDone(); });
+  });
+  return {};
+}
+
+Result<std::optional<std::uint16_t>> Session::filter_of(capnp::Data::Reader ns_id) const {
+  if (ns_id.size() == 0) return std::optional<std::uint16_t>{};
+  if (ns_id.size() != sizeof(NamespaceId)) return malformed("a namespace id of the wrong size");
+  NamespaceId wanted;
+  std::memcpy(&wanted, ns_id.begin(), sizeof wanted);
+  const auto number = context_.cache.catalogue().namespaces().find(wanted);
+  if (!number) return make_error(Errc::not_found, "no namespace " + to_hex(wanted));
+  return std::optional<std::uint16_t>{*number};
+}
+
+Result<void> Session::on_list(std::uint64_t id, wire::ListRequest::Reader request) {
+  const auto filter = filter_of(request.getNs());
+  if (!filter) {
+    reply_error(id, filter.error());
+    return {};
+  }
+  const Catalogue& catalogue = context_.cache.catalogue();
+  const std::uint32_t limit = std::min(request.getLimit(), wire::kListBlocksMax);
+  std::vector<BlockId> ids;
+  catalogue.each([&](BlockId block) {
+    if (ids.size() == limit) return false;
+    if (!*filter || catalogue.block(block).ns == **filter) ids.push_back(block);
+    return true;
+  });
+  reply(id, [&](Builder root) {
+    auto list = root.initListReply();
+    const auto& known = catalogue.namespaces();
+    std::vector<std::uint16_t> numbers;
+    for (std::uint16_t n = 0; n < known.size() && numbers.size() < wire::kListNamespacesMax; ++n) {
+      if (!*filter || n == **filter) numbers.push_back(n);
+    }
+    auto namespaces = list.initNamespaces(static_cast<unsigned>(numbers.size()));
+    for (unsigned i = 0; i < numbers.size(); ++i) {
+      const std::uint16_t n = numbers[i];
+      auto ns = namespaces[i];
+      ns.setId(data_of(known[n].id));
+      ns.setEncoded({reinterpret_cast<const kj::byte*>(known[n].encoded.data()), known[n].encoded.size()});
+      ns.setBlocks(known[n].blocks);
+      auto bytes = ns.initBytes(kTiers);
+      for (unsigned t = 0; t < kTiers; ++t) bytes.set(t, known[n].bytes[t]);
+    }
+    auto blocks = list.initBlocks(static_cast<unsigned>(ids.size()));
+    for (unsigned i = 0; i < ids.size(); ++i) {
+      const Block& block = catalogue.block(ids[i]);
+      blocks[i].setKey(data_of(block.key));
+      blocks[i].setNs(data_of(known[block.ns].id));
+      blocks[i].setBlockIndex(block.block_index);
+      blocks[i].setTiers(block.tiers.bits);
+      blocks[i].setLeases(std::uint32_t{block.holds[0]} + block.holds[1] + block.holds[2]);
+      blocks[i].setRecordBytes(catalogue.record_bytes(ids[i]));
+      blocks[i].setLastAccess(block.last_access);
+    }
+  });
+  return {};
+}
+
+Result<void> Session::on_drop(std::uint64_t id, wire::DropRequest::Reader request) {
+  const auto filter = filter_of(request.getNs());
+  if (!filter) {
+    reply_error(id, filter.error());
+    return {};
+  }
+  constexpr std::uint8_t kAll = (1U << kTiers) - 1;
+  const auto bits = static_cast<std::uint8_t>(request.getTiers() & kAll);
+  const std::uint64_t dropped = context_.cache.drop(*filter, {bits == 0 ? kAll : bits});
+  reply(id, [&](Builder root) { root.setDropped(dropped); });
+  return {};
+}
+
+}  // namespace kvtier::daemon

@@ -1,0 +1,80 @@
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <CLI/CLI.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <csignal>
+#include <cstdio>
+
+#include "daemon/config.h"
+#include "daemon/control/server.h"
+#include "daemon/version.h"
+
+namespace {
+
+constexpr const char* kExamples = R"(
+Examples:
+  kvtierd --config /etc/kvtier/kvtierd.toml
+  kvtierd --config kvtierd.toml --check-config     exit 0 if it can be used
+  kvtierd --print-config > kvtierd.toml            every key with its default
+
+Exit codes: 0 stopped by SIGTERM or SIGINT, 1 the environment, 2 the configuration.
+)";
+
+int fail(int code, const kvtier::Error& error) {
+  std::fprintf(stderr, "kvtierd: %s\n", error.message.c_str());
+  return code;
+}
+
+int serve(const kvtier::daemon::Config& config) {
+  boost::asio::io_context io(1);
+  kvtier::daemon::Server server(io, config);
+  boost::asio::signal_set signals(io, SIGTERM, SIGINT);
+  if (auto good = server.start(); !good) {
+    return fail(good.error().code == kvtier::Errc::invalid ? 2 : 1, good.error());
+  }
+  signals.async_wait([&](boost::system::error_code error, int) {
+    if (!error) server.stop();
+  });
+  io.run();
+  spdlog::info("stopped");
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("kvtierd keeps the attention KV that LLM engines have computed, across device memory, "
+               "host memory and disk.");
+  app.footer(kExamples);
+  std::string config_file;
+  bool check = false;
+  bool print = false;
+  app.add_option("-c,--config", config_file, "The configuration, a TOML file");
+  app.add_flag("--check-config", check, "Read the configuration, say what is wrong with it, and exit");
+  app.add_flag("--print-config", print, "Print the configuration in effect and exit");
+  app.set_version_flag("--version", kvtier::daemon::kVersion);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  kvtier::daemon::Config config;
+  if (!config_file.empty()) {
+    auto loaded = kvtier::daemon::load_config(config_file);
+    if (!loaded) return fail(2, loaded.error());
+    config = std::move(*loaded);
+  }
+  if (print) {
+    std::fputs(kvtier::daemon::to_toml(config).c_str(), stdout);
+    return 0;
+  }
+  if (check) return 0;
+  // Lines go to stderr; journald puts the time to them itself.
+  spdlog::set_default_logger(spdlog::stderr_logger_st("kvtierd"));
+  spdlog::set_level(spdlog::level::from_str(config.log_level));
+  spdlog::flush_on(spdlog::level::info);
+  std::signal(SIGPIPE, SIG_IGN);
+  return serve(config);
+}
