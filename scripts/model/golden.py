@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Golden logits by the transformers library: float32 arithmetic on the CPU, weights widened to float32.
+
+    golden.py bundled --model DIR --text FILE --out DIR    two prompts for the bundled model
+    golden.py tiny --out DIR                               tiny random checkpoints with their logits
+    golden.py check --model DIR --golden FILE              the largest difference from a stored file
+
+A golden file is a safetensors file: `tokens` I32 [n] and `logits` F32 [m, vocab],
+the logits of the last m positions.
+"""
+
+import argparse
+import copy
+import json
+from pathlib import Path
+
+import torch
+import transformers
+from safetensors import safe_open
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+
+def logits_of(folder, tokens, last, attention="eager"):
+    """Logits of the last positions, in float32 on the CPU."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention).eval()
+    assert all(p.dtype == torch.float32 for p in model.parameters())
+    with torch.no_grad():
+        return model(tokens[None].long(), logits_to_keep=last).logits[0]
+
+
+def write_golden(folder, tokens, last, path):
+    tokens = torch.as_tensor(tokens, dtype=torch.int32)
+    logits = logits_of(folder, tokens, last)
+    other = logits_of(folder, tokens, last, "sdpa")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file({"tokens": tokens, "logits": logits.contiguous()}, str(path), metadata={
+        "made_with": f"transformers {transformers.__version__}, torch {torch.__version__}",
+        "arithmetic": "float32, cpu, eager attention", "positions": f"last {last} of {len(tokens)}"})
+    print(path, tuple(logits.shape), "std %.3f" % logits.std(), "eager to sdpa %.2e" % (logits - other).abs().max())
+
+
+def bundled(args):
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(args.model / "tokenizer.json"))
+    ids = tokenizer.encode(args.text.read_text(encoding="utf-8"), add_special_tokens=False).ids
+    assert len(ids) >= 4099, "the text is too short"
+    write_golden(args.model, ids[:211], 48, args.out / "docs-4m-short.safetensors")
+    write_golden(args.model, ids[:4099], 4, args.out / "docs-4m-long.safetensors")
+
+
+TINY = {
+    "llama3-rope": dict(seed=11, dtype="bfloat16", std=0.1, hidden_size=96, intermediate_size=160,
+                        num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2, head_dim=16,
+                        tie_word_embeddings=False, rope_theta=10000.0, max_position_embeddings=256,
+                        rope_scaling={"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+                                      "high_freq_factor": 4.0, "original_max_position_embeddings": 32}),
+    "mha": dict(seed=12, dtype="float16", std=0.1, hidden_size=96, intermediate_size=192, num_hidden_layers=2,
+                num_attention_heads=6, num_key_value_heads=6, head_dim=16, tie_word_embeddings=False,
+                rope_theta=10000.0, max_position_embeddings=256, rope_scaling=None),
+    "mqa": dict(seed=13, dtype="float32", std=0.1, hidden_size=64, intermediate_size=120, num_hidden_layers=2,
+                num_attention_heads=4, num_key_value_heads=1, head_dim=24, tie_word_embeddings=True,
+                rope_theta=500000.0, max_position_embeddings=256, rope_scaling=None),
+}
+
+
+def tiny(args):
+    for name, options in TINY.items():
+        options, folder = dict(options), args.out / name
+        folder.mkdir(parents=True, exist_ok=True)
+        seed, dtype, std = options.pop("seed"), options.pop("dtype"), options.pop("std")
+        classic = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 300,
+                   "hidden_act": "silu", "rms_norm_eps": 1e-05, "attention_bias": False, "attention_dropout": 0.0,
+                   "mlp_bias": False, "initializer_range": std, "bos_token_id": 0, "eos_token_id": 0,
+                   "use_cache": True, **options, "torch_dtype": dtype}
+        generator = torch.Generator().manual_seed(seed)
+        model = LlamaForCausalLM(LlamaConfig(**copy.deepcopy(classic)))  # LlamaConfig changes its arguments
+        weights = {}
+        for key, p in model.named_parameters():
+            base = torch.randn(p.shape, generator=generator) * std
+            weights[key] = (1 + base if p.dim() == 1 else base).to(getattr(torch, dtype)).contiguous()
+        if classic["tie_word_embeddings"]:
+            weights.pop("lm_head.weight", None)
+        save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})
+        (folder / "config.json").write_text(json.dumps(classic, indent=2) + "\n")
+        tokens = torch.randint(300, (101,), generator=generator, dtype=torch.int32)
+        write_golden(folder, tokens, 101, folder / "golden.safetensors")
+        if options["rope_scaling"]:
+            both_spellings(folder, classic, weights, tokens)
+
+
+def both_spellings(folder, classic, weights, tokens):
+    """Checks that the newer spelling (rope_parameters, dtype) gives the logits of the classic one."""
+    import tempfile
+
+    newer = {k: v for k, v in classic.items() if k not in ("rope_scaling", "rope_theta", "torch_dtype")}
+    newer["rope_parameters"] = dict(classic["rope_scaling"], rope_theta=classic["rope_theta"])
+    newer["dtype"] = classic["torch_dtype"]
+    plain = dict(classic, rope_scaling=None)
+    (folder / "config-v5.json").write_text(json.dumps(newer, indent=2) + "\n")
+    found = []
+    for config in (classic, newer, plain):
+        with tempfile.TemporaryDirectory() as other:
+            (Path(other) / "config.json").write_text(json.dumps(config))
+            save_file(weights, other + "/model.safetensors", metadata={"format": "pt"})
+            found.append(logits_of(other, tokens, len(tokens)))
+    assert torch.equal(found[0], found[1]), "the spellings disagree"
+    assert (found[0] - found[2]).abs().max() > 1e-2, "the scaling has no effect"
+    print("both spellings agree; without scaling the logits differ by %.3f" % (found[0] - found[2]).abs().max())
+
+
+def check(args):
+    with safe_open(args.golden, "pt") as file:
+        tokens, logits = file.get_tensor("tokens"), file.get_tensor("logits")
+    again = logits_of(args.model, tokens, len(logits))
+    difference = (again - logits).abs().max().item()
+    print(args.golden, "largest difference", difference)
+    assert difference < 1e-4
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["bundled", "tiny", "check"])
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--text", type=Path)
+    parser.add_argument("--golden", type=Path)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    {"bundled": bundled, "tiny": tiny, "check": check}[args.what](args)
+
+
+if __name__ == "__main__":
+    main()
