@@ -1,0 +1,115 @@
+// Asynchronous file I/O for the disk tier: whole pages between files and memory that were both made
+// known beforehand. Implementations: io_uring, and a few threads where io_uring cannot be had;
+// wrappers for tests (storage/faults/).
+//
+// One thread owns a device and calls everything here; only wake() may be called from any thread.
+// The public functions check their arguments and count; the virtual ones do the work.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "client/base/fd.h"
+#include "client/base/strong.h"
+#include "kvtier/result.h"
+
+namespace kvtier::storage {
+
+using FileId = Strong<struct FileTag, std::uint32_t>;      // below Limits::files
+using BufferId = Strong<struct BufferTag, std::uint32_t>;  // below Limits::buffers
+
+class BlockDevice {
+ public:
+  struct Limits {
+    std::uint32_t depth = 64;  // transfers in flight that need no further memory
+    std::uint32_t files = 1024;
+    std::uint32_t buffers = 1024;
+  };
+
+  // Between `bytes` of `file` at `offset` and memory inside `buffer`; all multiples of 4 KiB.
+  struct Transfer {
+    FileId file;
+    std::uint64_t offset = 0;
+    BufferId buffer;
+    std::byte* memory = nullptr;  // stays valid until the completion
+    std::uint32_t bytes = 0;
+    std::uint64_t tag = 0;  // comes back in the completion
+  };
+  struct Completion {
+    std::uint64_t tag = 0;
+    Result<void> result;  // io: with the kernel's reason. Never a part of the bytes
+  };
+  struct Counters {
+    std::uint64_t reads = 0, writes = 0, syncs = 0, bytes_read = 0, bytes_written = 0, failures = 0;
+  };
+  enum class Wait { no, yes };
+
+  explicit BlockDevice(Limits limits) : limits_(limits) {}
+  virtual ~BlockDevice() = default;
+  BlockDevice(const BlockDevice&) = delete;
+  BlockDevice& operator=(const BlockDevice&) = delete;
+
+  const Limits& limits() const noexcept { return limits_; }
+  virtual const char* kind() const noexcept = 0;
+
+  // Opens an existing file, past the page cache where the file system can. Errors: io, not_found.
+  Result<void> open_file(FileId file, const std::filesystem::path& path);
+  void close_file(FileId file);
+  bool is_open(FileId file) const noexcept { return files_.contains(file.value); }
+
+  // Makes memory known; it stays mapped until remove_buffer(). Errors: io.
+  Result<void> add_buffer(BufferId buffer, std::span<std::byte> memory);
+  // No transfer on it may be in flight.
+  void remove_buffer(BufferId buffer);
+
+  // Queue a transfer, or an fdatasync that covers the writes which completed before it. Started by
+  // submit().
+  void read(const Transfer& transfer);
+  void write(const Transfer& transfer);
+  void sync(FileId file, std::uint64_t tag);
+
+  void submit() { submit_impl(); }
+  // Submits, then appends all that has completed; with Wait::yes it first waits for a completion or
+  // wake().
+  void reap(std::vector<Completion>& out, Wait wait);
+  // Ends the current or the next wait. Any thread.
+  virtual void wake() = 0;
+
+  std::uint64_t in_flight() const noexcept { return in_flight_; }
+  const Counters& counters() const noexcept { return counters_; }
+
+ protected:
+  virtual Result<void> open_file_impl(FileId file, UniqueFd fd,
+                                      const std::filesystem::path& path) = 0;
+  virtual void close_file_impl(FileId file) = 0;
+  virtual Result<void> add_buffer_impl(BufferId buffer, std::span<std::byte> memory) = 0;
+  virtual void remove_buffer_impl(BufferId buffer) = 0;
+  virtual void read_impl(const Transfer& transfer) = 0;
+  virtual void write_impl(const Transfer& transfer) = 0;
+  virtual void sync_impl(FileId file, std::uint64_t tag) = 0;
+  virtual void submit_impl() = 0;
+  virtual void reap_impl(std::vector<Completion>& out, Wait wait) = 0;
+
+ private:
+  void check(const Transfer& transfer) const;
+
+  Limits limits_;
+  std::map<std::uint32_t, std::filesystem::path> files_;
+  std::map<std::uint32_t, std::span<std::byte>> buffers_;
+  std::uint64_t in_flight_ = 0;
+  Counters counters_;
+  bool buffered_io_reported_ = false;
+};
+
+// Errors: io, saying which setting of the host mends it.
+Result<std::unique_ptr<BlockDevice>> make_uring_device(BlockDevice::Limits limits);
+std::unique_ptr<BlockDevice> make_thread_device(BlockDevice::Limits limits);
+// The first, or the second with a line in the log that says why.
+std::unique_ptr<BlockDevice> make_block_device(BlockDevice::Limits limits);
+
+}  // namespace kvtier::storage

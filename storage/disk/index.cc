@@ -1,0 +1,320 @@
+#include "storage/disk/index.h"
+
+#include <rocksdb/cache.h>
+#include <rocksdb/db.h>
+#include <rocksdb/filter_policy.h>
+#include <rocksdb/options.h>
+#include <rocksdb/table.h>
+#include <rocksdb/write_batch.h>
+
+#include <array>
+#include <cstring>
+#include <string>
+#include <system_error>
+
+#include "client/base/check.h"
+#include "client/base/units.h"
+
+namespace kvtier::storage {
+namespace {
+
+// In the order in which the families are opened; a batch names them by this number, which is also
+// RocksDB's own as long as they are made in this order.
+enum Family : std::uint32_t { kRecords, kStamps, kNamespaces, kMeta, kFamilies };
+constexpr const char* kFamilyNames[kFamilies] = {"default", "lru", "ns", "meta"};
+constexpr const char* kStoreKey = "store";
+constexpr const char* kCompleteKey = "complete";
+
+constexpr std::uint64_t kWalBytes = 8_MiB;
+constexpr std::uint64_t kWriteBufferBytes = 2_MiB;
+
+struct PackedRecord {
+  std::uint8_t version;
+  std::uint32_t segment;
+  std::uint32_t slot;
+  std::uint64_t record_bytes;
+  std::byte ns[16];
+  std::byte parent[16];
+  std::uint32_t block_index;
+} __attribute__((packed));
+static_assert(sizeof(PackedRecord) == 53);
+static_assert(std::endian::native == std::endian::little);
+constexpr std::uint8_t kPackedVersion = 1;
+
+template <class T>
+rocksdb::Slice slice_of(const T& value) {
+  return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+rocksdb::Slice slice_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+template <class T>
+std::optional<T> value_in(const rocksdb::Slice& slice) {
+  if (slice.size() != sizeof(T)) return std::nullopt;
+  T value;
+  std::memcpy(&value, slice.data(), sizeof value);
+  return value;
+}
+
+std::optional<PackedRecord> record_in(const rocksdb::Slice& slice) {
+  const auto packed = value_in<PackedRecord>(slice);
+  return packed && packed->version == kPackedVersion ? packed : std::nullopt;
+}
+
+Error error_of(const rocksdb::Status& status, const std::string& what) {
+  const bool missing = status.IsNotFound() || status.IsPathNotFound();
+  const Errc code = status.IsCorruption() || missing               ? Errc::corrupt
+                    : status.IsNoSpace() || status.IsMemoryLimit() ? Errc::no_space
+                                                                   : Errc::io;
+  return make_error(code, what + ": " + status.ToString());
+}
+
+// Memory and files stay small: the index of a million records is about 100 MB, and it is read only
+// at start and when a slot is replaced.
+rocksdb::DBOptions database_options() {
+  rocksdb::DBOptions options;
+  options.create_if_missing = true;
+  options.create_missing_column_families = true;
+  options.max_total_wal_size = kWalBytes;  // families that are seldom written do not hold logs back
+  options.max_background_jobs = 2;  // one flush, one compaction: leave the cores to the engine
+  options.max_open_files = 256;
+  options.keep_log_file_num = 2;  // its own text log
+  options.max_log_file_size = 1_MiB;
+  options.info_log_level = rocksdb::WARN_LEVEL;
+  options.stats_dump_period_sec = 0;
+  options.max_manifest_file_size = 4_MiB;
+  return options;
+}
+
+rocksdb::ColumnFamilyOptions family_options(const std::shared_ptr<rocksdb::Cache>& cache) {
+  rocksdb::BlockBasedTableOptions table;
+  table.block_cache = cache;
+  table.cache_index_and_filter_blocks = true;  // counted in the cache, so bounded by it
+  table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));
+  rocksdb::ColumnFamilyOptions options;
+  options.write_buffer_size = kWriteBufferBytes;
+  options.max_write_buffer_number = 2;
+  options.compression = rocksdb::kNoCompression;  // keys and ids are random
+  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
+  return options;
+}
+
+}  // namespace
+
+struct Index::Batch::Impl {
+  // Handles are known to the index alone: a change is kept here until commit.
+  struct Change {
+    Family family;
+    bool erase;
+    std::string key;
+    std::string value;
+  };
+  std::vector<Change> changes;
+
+  void put(Family family, rocksdb::Slice key, rocksdb::Slice value) {
+    changes.push_back({family, false, key.ToString(), value.ToString()});
+  }
+  void erase(Family family, rocksdb::Slice key) {
+    changes.push_back({family, true, key.ToString(), {}});
+  }
+};
+
+struct Index::Impl {
+  std::filesystem::path directory;
+  rocksdb::DB* db = nullptr;
+  std::vector<rocksdb::ColumnFamilyHandle*> families;
+
+  ~Impl() {
+    for (auto* family : families) (void)db->DestroyColumnFamilyHandle(family);
+    if (db != nullptr) (void)db->Close();
+    delete db;
+  }
+  Error error(const rocksdb::Status& status) const {
+    return error_of(status, "index " + directory.string());
+  }
+  std::unique_ptr<rocksdb::Iterator> iterate(Family family) const {
+    rocksdb::ReadOptions options;
+    options.fill_cache = false;
+    std::unique_ptr<rocksdb::Iterator> rows(db->NewIterator(options, families[family]));
+    rows->SeekToFirst();
+    return rows;
+  }
+};
+
+Index::Batch::Batch() : impl_(std::make_unique<Impl>()) {}
+Index::Batch::~Batch() = default;
+Index::Batch::Batch(Batch&&) noexcept = default;
+bool Index::Batch::empty() const {
+  return impl_->changes.empty();
+}
+void Index::Batch::clear() {
+  impl_->changes.clear();
+}
+
+void Index::Batch::put(const DiskEntry& entry) {
+  PackedRecord packed{};
+  packed.version = kPackedVersion;
+  packed.segment = entry.at.segment;
+  packed.slot = entry.at.slot;
+  packed.record_bytes = entry.record_bytes;
+  std::memcpy(packed.ns, entry.identity.ns.bytes.data(), sizeof packed.ns);
+  std::memcpy(packed.parent, entry.identity.parent.bytes.data(), sizeof packed.parent);
+  packed.block_index = entry.identity.block_index;
+  impl_->put(kRecords, slice_of(entry.identity.key), slice_of(packed));
+  touch(entry.identity.key, entry.last_access);
+}
+
+void Index::Batch::erase(const Key& key) {
+  impl_->erase(kRecords, slice_of(key));
+  impl_->erase(kStamps, slice_of(key));
+}
+
+void Index::Batch::touch(const Key& key, std::uint64_t stamp) {
+  impl_->put(kStamps, slice_of(key), slice_of(stamp));
+}
+
+void Index::Batch::put_namespace(const NamespaceId& id, std::span<const std::byte> encoded) {
+  impl_->put(kNamespaces, slice_of(id), slice_of(encoded));
+}
+
+Index::Index(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Index::~Index() = default;
+
+Result<std::unique_ptr<Index>> Index::open(const std::filesystem::path& directory,
+                                           const StoreId& store) {
+  auto impl = std::make_unique<Impl>();
+  impl->directory = directory;
+  const auto cache = rocksdb::NewLRUCache(8_MiB);
+  std::vector<rocksdb::ColumnFamilyDescriptor> families;
+  for (const char* name : kFamilyNames) families.emplace_back(name, family_options(cache));
+  const auto opened = rocksdb::DB::Open(database_options(), directory.string(), families,
+                                        &impl->families, &impl->db);
+  if (!opened.ok()) return impl->error(opened);
+
+  std::unique_ptr<Index> index(new Index(std::move(impl)));
+  std::string value;
+  auto* meta = index->impl_->families[kMeta];
+  const auto found = index->impl_->db->Get({}, meta, kStoreKey, &value);
+  if (found.IsNotFound()) {
+    const auto put = index->impl_->db->Put({}, meta, kStoreKey, slice_of(store));
+    if (!put.ok()) return index->impl_->error(put);
+    index->incomplete_ = true;
+    return index;
+  }
+  if (!found.ok()) return index->impl_->error(found);
+  if (value != slice_of(store).ToString()) {
+    return make_error(Errc::corrupt, "index " + directory.string() + ": belongs to another store");
+  }
+  index->incomplete_ = !index->impl_->db->Get({}, meta, kCompleteKey, &value).ok();
+  return index;
+}
+
+Result<void> Index::remove(const std::filesystem::path& directory) {
+  std::error_code failed;
+  std::filesystem::remove_all(directory, failed);
+  if (failed) {
+    return make_error(Errc::io, "cannot remove " + directory.string() + ": " + failed.message());
+  }
+  return {};
+}
+
+Result<void> Index::mark_complete() {
+  rocksdb::WriteOptions options;
+  options.sync = true;
+  const auto put = impl_->db->Put(options, impl_->families[kMeta], kCompleteKey, "1");
+  if (!put.ok()) return impl_->error(put);
+  incomplete_ = false;
+  return {};
+}
+
+Result<void> Index::commit(Batch& batch) {
+  if (batch.empty()) return {};
+  rocksdb::WriteBatch changes;
+  for (const auto& change : batch.impl_->changes) {
+    auto* family = impl_->families[change.family];
+    const auto added = change.erase ? changes.Delete(family, change.key)
+                                    : changes.Put(family, change.key, change.value);
+    KVTIER_CHECK(added.ok());
+  }
+  batch.clear();
+  const auto written = impl_->db->Write({}, &changes);
+  if (!written.ok()) return impl_->error(written);
+  return {};
+}
+
+Result<std::optional<DiskLocation>> Index::find(const Key& key) const {
+  rocksdb::PinnableSlice value;
+  const auto got = impl_->db->Get({}, impl_->families[kRecords], slice_of(key), &value);
+  if (got.IsNotFound()) return std::optional<DiskLocation>{};
+  if (!got.ok()) return impl_->error(got);
+  const auto packed = record_in(value);
+  if (!packed) return std::optional<DiskLocation>{};
+  return std::optional<DiskLocation>({packed->segment, packed->slot});
+}
+
+// Both families are in key order: one pass over each.
+Result<Index::Contents> Index::load() const {
+  Contents contents;
+  const auto records = impl_->iterate(kRecords);
+  const auto stamps = impl_->iterate(kStamps);
+  for (; records->Valid(); records->Next()) {
+    const auto key = value_in<Key>(records->key());
+    const auto packed = record_in(records->value());
+    if (!key) continue;
+    for (; stamps->Valid() && stamps->key().compare(records->key()) < 0; stamps->Next()) {
+      if (const auto stray = value_in<Key>(stamps->key())) contents.unreadable.push_back(*stray);
+    }
+    std::uint64_t stamp = 0;
+    if (stamps->Valid() && stamps->key() == records->key()) {
+      stamp = value_in<std::uint64_t>(stamps->value()).value_or(0);
+      stamps->Next();
+    }
+    if (!packed) {
+      contents.unreadable.push_back(*key);
+      continue;
+    }
+    DiskEntry entry;
+    entry.identity.key = *key;
+    std::memcpy(entry.identity.ns.bytes.data(), packed->ns, sizeof packed->ns);
+    std::memcpy(entry.identity.parent.bytes.data(), packed->parent, sizeof packed->parent);
+    entry.identity.block_index = packed->block_index;
+    entry.at = {packed->segment, packed->slot};
+    entry.record_bytes = packed->record_bytes;
+    entry.last_access = stamp;
+    contents.entries.push_back(entry);
+  }
+  for (; stamps->Valid(); stamps->Next()) {
+    if (const auto stray = value_in<Key>(stamps->key())) contents.unreadable.push_back(*stray);
+  }
+  if (!records->status().ok()) return impl_->error(records->status());
+  if (!stamps->status().ok()) return impl_->error(stamps->status());
+  return contents;
+}
+
+Result<std::vector<std::pair<NamespaceId, std::vector<std::byte>>>> Index::namespaces() const {
+  std::vector<std::pair<NamespaceId, std::vector<std::byte>>> found;
+  const auto rows = impl_->iterate(kNamespaces);
+  for (; rows->Valid(); rows->Next()) {
+    const auto id = value_in<NamespaceId>(rows->key());
+    if (!id) continue;
+    const auto* bytes = reinterpret_cast<const std::byte*>(rows->value().data());
+    found.emplace_back(*id, std::vector<std::byte>(bytes, bytes + rows->value().size()));
+  }
+  if (!rows->status().ok()) return impl_->error(rows->status());
+  return found;
+}
+
+Result<void> Index::sync() {
+  const auto synced = impl_->db->SyncWAL();
+  if (!synced.ok()) return impl_->error(synced);
+  return {};
+}
+
+std::uint64_t Index::file_bytes() const {
+  std::uint64_t tables = 0;
+  impl_->db->GetAggregatedIntProperty("rocksdb.total-sst-files-size", &tables);
+  return tables + kWalBytes;
+}
+
+}  // namespace kvtier::storage

@@ -1,0 +1,82 @@
+// The index of the disk tier: a RocksDB of key -> where the record lies and whose it is, beside it
+// the LRU stamps and the namespaces. Its values are packed little-endian and begin with their
+// version (docs/format.md).
+//
+// Calls may come from any thread. A commit survives the end of this process at once and a power
+// loss after sync().
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kvtier/result.h"
+#include "storage/disk/record_store.h"
+#include "storage/disk/segments.h"
+
+namespace kvtier::storage {
+
+class Index {
+ public:
+  // Changes that become visible together, in the order in which they were made.
+  class Batch {
+   public:
+    Batch();
+    ~Batch();
+    Batch(Batch&&) noexcept;
+
+    void put(const DiskEntry& entry);  // with its stamp
+    void erase(const Key& key);        // with its stamp
+    void touch(const Key& key, std::uint64_t stamp);
+    void put_namespace(const NamespaceId& id, std::span<const std::byte> encoded);
+    bool empty() const;
+    void clear();
+
+   private:
+    friend class Index;
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+  };
+
+  struct Contents {
+    std::vector<DiskEntry> entries;  // without slot_bytes
+    std::vector<Key> unreadable;     // values of another version or length, and stamps of no record
+  };
+
+  // Opens or makes it. Errors: corrupt (damaged, files missing, or another store's: remove() and
+  // rebuild), io.
+  static Result<std::unique_ptr<Index>> open(const std::filesystem::path& directory,
+                                             const StoreId& store);
+  // Removes a damaged index. Errors: io.
+  static Result<void> remove(const std::filesystem::path& directory);
+  ~Index();
+
+  // Whether open() made it, or found one whose building had not ended.
+  bool is_incomplete() const noexcept { return incomplete_; }
+  // Says that it holds all there is to hold. Errors: io.
+  Result<void> mark_complete();
+
+  // Errors: io, no_space.
+  Result<void> commit(Batch& batch);
+  // Errors: io, corrupt.
+  Result<std::optional<DiskLocation>> find(const Key& key) const;
+  Result<Contents> load() const;
+  Result<std::vector<std::pair<NamespaceId, std::vector<std::byte>>>> namespaces() const;
+  // Errors: io.
+  Result<void> sync();
+  // Bytes of its files, about.
+  std::uint64_t file_bytes() const;
+
+ private:
+  struct Impl;
+  explicit Index(std::unique_ptr<Impl> impl);
+
+  std::unique_ptr<Impl> impl_;
+  bool incomplete_ = false;
+};
+
+}  // namespace kvtier::storage

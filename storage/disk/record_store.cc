@@ -1,0 +1,245 @@
+#include "storage/disk/record_store.h"
+
+#include <spdlog/spdlog.h>
+
+#include <future>
+#include <thread>
+#include <utility>
+
+#include "client/base/check.h"
+#include "storage/disk/block_device.h"
+#include "storage/disk/index.h"
+#include "storage/disk/rebuild.h"
+#include "storage/disk/segments.h"
+#include "storage/disk/store_directory.h"
+#include "storage/disk/store_loop.h"
+
+namespace kvtier::storage {
+namespace {
+
+// Stamps beyond are forgotten: the LRU order is then a little older after a restart.
+constexpr std::uint64_t kStampsQueuedMax = 1 << 16;
+
+// Makes a new index from what the segments hold.
+Result<std::unique_ptr<Index>> rebuilt_index(const StoreDirectory& directory,
+                                             const Segments& segments) {
+  if (const auto removed = Index::remove(directory.index()); !removed) return removed.error();
+  auto index = Index::open(directory.index(), directory.id());
+  if (!index) return index;
+  const auto records = rebuild_index(**index, segments);
+  if (!records) return records.error();
+  if (const auto marked = (*index)->mark_complete(); !marked) return marked.error();
+  spdlog::info("rebuilt the index {}: {} records", directory.index().string(), *records);
+  return index;
+}
+
+struct OpenedIndex {
+  std::unique_ptr<Index> index;
+  Index::Contents contents;
+};
+
+Result<OpenedIndex> open_index(const StoreDirectory& directory, const Segments& segments) {
+  OpenedIndex opened;
+  auto index = Index::open(directory.index(), directory.id());
+  auto contents = index ? (*index)->load() : Result<Index::Contents>(index.error());
+  if (!contents && contents.error().code != Errc::corrupt) return contents.error();
+  const bool missing = contents && (*index)->is_incomplete() && !segments.present().empty();
+  if (!contents || missing) {
+    spdlog::warn("the index is rebuilt from the segments: {}",
+                 contents ? directory.index().string() + " was missing or incomplete"
+                          : contents.error().message);
+    if (index) index->reset();
+    index = rebuilt_index(directory, segments);
+    if (!index) return index.error();
+    contents = (*index)->load();
+    if (!contents) return contents.error();
+  } else if ((*index)->is_incomplete()) {
+    if (const auto marked = (*index)->mark_complete(); !marked) return marked.error();
+  }
+  opened.index = std::move(*index);
+  opened.contents = std::move(*contents);
+  return opened;
+}
+
+// Forgets entries whose slot is not there any more, and what lies past a lowered capacity.
+Result<void> prune(OpenedIndex& opened, Segments& segments) {
+  Index::Batch gone;
+  for (const Key& key : opened.contents.unreadable) gone.erase(key);
+  std::size_t forgotten = 0;
+  std::vector<DiskEntry> kept;
+  kept.reserve(opened.contents.entries.size());
+  for (DiskEntry& entry : opened.contents.entries) {
+    if (segments.holds(entry.at, entry.record_bytes)) {
+      entry.slot_bytes = segments.slot_bytes_of(entry.at.segment);
+      kept.push_back(entry);
+    } else {
+      gone.erase(entry.identity.key);
+      ++forgotten;
+    }
+  }
+  opened.contents.entries = std::move(kept);
+  if (forgotten > 0) spdlog::warn("{} index entries without a slot forgotten", forgotten);
+  if (const auto erased = opened.index->commit(gone); !erased) return erased.error();
+  return segments.remove_past_capacity();
+}
+
+std::uint32_t segments_max(const RecordStoreOptions& options) noexcept {
+  return static_cast<std::uint32_t>(segment_capacity_bytes(options) / options.segment_bytes);
+}
+
+BlockDevice::Limits device_limits(const RecordStoreOptions& options) noexcept {
+  BlockDevice::Limits limits;
+  limits.depth = options.reads_in_flight_max + options.writes_in_flight_max + 1;
+  limits.files = segments_max(options);
+  return limits;
+}
+
+class DiskRecordStore final : public RecordStore {
+ public:
+  DiskRecordStore(const RecordStoreOptions& options, StoreDirectory directory,
+                  std::unique_ptr<Segments> segments, OpenedIndex opened,
+                  std::unique_ptr<BlockDevice> device, Post post)
+      : options_(options),
+        directory_(std::move(directory)),
+        segments_(std::move(segments)),
+        index_(std::move(opened.index)),
+        recovered_(std::move(opened.contents.entries)),
+        device_(std::move(device)),
+        loop_(options, *device_, *index_, *segments_, counters_, std::move(post)),
+        thread_([this] { loop_.run(); }) {}
+
+  ~DiskRecordStore() override { close(); }
+
+  Result<void> recover(const std::function<void(const DiskEntry&)>& visit) override {
+    for (const DiskEntry& entry : std::exchange(recovered_, {})) visit(entry);
+    return {};
+  }
+
+  Result<void> register_extent(const Extent& extent) override {
+    if (extent.bytes().empty()) {
+      return make_error(Errc::invalid, "extent " + std::to_string(extent.id().value) +
+                                           " is memory that the daemon cannot address");
+    }
+    if (is_closed()) return closed();
+    std::promise<Result<void>> answer;
+    loop_.send(RegisterCommand{extent.id(), extent.bytes(), extent.shape().slot_bytes, &answer});
+    return answer.get_future().get();
+  }
+
+  void forget_extent(ExtentId extent) override {
+    if (is_closed()) return;
+    std::promise<void> answer;
+    loop_.send(ForgetCommand{extent, &answer});
+    answer.get_future().wait();
+  }
+
+  Result<void> write(const Write& write, Done<void> done) override {
+    if (is_closed()) return closed();
+    if (counters_.writes_pending >= options_.writes_queued_max) {
+      ++writes_refused_;
+      return make_error(Errc::no_space, "the disk tier's write queue is full");
+    }
+    ++counters_.writes_pending;
+    loop_.send(WriteCommand{write, std::move(done), 0, {}});
+    return {};
+  }
+
+  Result<void> read(const Read& read, Done<void> done) override {
+    if (is_closed()) return closed();
+    if (counters_.reads_pending >= options_.reads_queued_max) {
+      return make_error(Errc::no_space, "the disk tier's read queue is full");
+    }
+    ++counters_.reads_pending;
+    loop_.send(ReadCommand{read, std::move(done)});
+    return {};
+  }
+
+  void erase(std::vector<Key> keys, Done<void> done) override {
+    if (!is_closed()) loop_.send(EraseCommand{std::move(keys), std::move(done)});
+  }
+
+  void touch(std::vector<std::pair<Key, std::uint64_t>> stamps) override {
+    if (is_closed() || stamps.empty() ||
+        counters_.stamps_pending + stamps.size() > kStampsQueuedMax) {
+      return;
+    }
+    counters_.stamps_pending += stamps.size();
+    loop_.send(TouchCommand{std::move(stamps)});
+  }
+
+  void remember_namespace(const NamespaceId& id, std::vector<std::byte> encoded) override {
+    if (!is_closed()) loop_.send(NamespaceCommand{id, std::move(encoded)});
+  }
+
+  Result<std::vector<std::pair<NamespaceId, std::vector<std::byte>>>> namespaces() override {
+    return index_->namespaces();
+  }
+
+  void flush(Done<void> done) override {
+    if (!is_closed()) loop_.send(FlushCommand{std::move(done)});
+  }
+
+  RecordStoreStats stats() const override {
+    RecordStoreStats stats;
+    stats.records_read = counters_.records_read;
+    stats.bytes_read = counters_.bytes_read;
+    stats.read_failures = counters_.read_failures;
+    stats.checksum_failures = counters_.checksum_failures;
+    stats.records_written = counters_.records_written;
+    stats.bytes_written = counters_.bytes_written;
+    stats.write_failures = counters_.write_failures;
+    stats.writes_refused = writes_refused_;
+    stats.file_bytes = segments_->file_bytes() + index_->file_bytes();
+    return stats;
+  }
+
+  void close() override {
+    if (is_closed()) return;
+    loop_.send(CloseCommand{});
+    thread_.join();
+  }
+
+ private:
+  bool is_closed() const noexcept { return !thread_.joinable(); }
+  static Error closed() { return make_error(Errc::unavailable, "the record store is closed"); }
+
+  const RecordStoreOptions options_;
+  StoreDirectory directory_;
+  std::unique_ptr<Segments> segments_;
+  std::unique_ptr<Index> index_;
+  std::vector<DiskEntry> recovered_;
+  std::unique_ptr<BlockDevice> device_;
+  StoreCounters counters_;
+  std::uint64_t writes_refused_ = 0;
+  StoreLoop loop_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<RecordStore>> open_record_store(const RecordStoreOptions& options,
+                                                       RecordStore::Post post) {
+  return open_record_store(options, std::move(post), nullptr);
+}
+
+Result<std::unique_ptr<RecordStore>> open_record_store(const RecordStoreOptions& options,
+                                                       RecordStore::Post post,
+                                                       std::unique_ptr<BlockDevice> device) {
+  auto directory = StoreDirectory::open(options);
+  if (!directory) return directory.error();
+  auto segments = std::make_unique<Segments>(directory->segments(), directory->id(),
+                                             options.segment_bytes, segments_max(options));
+  if (const auto loaded = segments->load(); !loaded) return loaded.error();
+  auto opened = open_index(*directory, *segments);
+  if (!opened) return opened.error();
+  if (const auto pruned = prune(*opened, *segments); !pruned) return pruned.error();
+  if (!device) device = make_block_device(device_limits(options));
+  if (device->limits().files < segments_max(options)) {
+    return make_error(Errc::invalid, "the device takes fewer files than the capacity has segments");
+  }
+  return std::unique_ptr<RecordStore>(
+      std::make_unique<DiskRecordStore>(options, std::move(*directory), std::move(segments),
+                                        std::move(*opened), std::move(device), std::move(post)));
+}
+
+}  // namespace kvtier::storage

@@ -1,0 +1,150 @@
+// The disk tier: records in slots of segment files, their index in RocksDB, the I/O through
+// io_uring.
+//
+// Two parts with one owner each. DiskSpace (disk_space.h) is bookkeeping on the daemon's control
+// thread: which slot of which segment is free. RecordStore is the I/O: the control thread submits,
+// the store's own thread works, completions come back on the control thread through `post`.
+//
+// Order that must hold: a record's bytes are written before its index entry; an index entry is
+// removed before its slot is written again. A read is good only if header, key, namespace and both
+// checksums hold.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "client/record/record.h"
+#include "kvtier/result.h"
+#include "storage/memory/extent.h"
+
+namespace kvtier::storage {
+
+class BlockDevice;
+
+struct DiskLocation {
+  std::uint32_t segment = 0;
+  std::uint32_t slot = 0;
+  friend bool operator==(const DiskLocation&, const DiskLocation&) = default;
+};
+
+// One record that a store found in its index at start.
+struct DiskEntry {
+  BlockIdentity identity;
+  DiskLocation at;
+  std::uint64_t record_bytes = 0;
+  std::uint64_t slot_bytes = 0;   // of the segment it lies in
+  std::uint64_t last_access = 0;  // the cache's logical clock
+};
+
+struct RecordStoreOptions {
+  std::filesystem::path directory;
+  std::uint64_t capacity_bytes = 0;  // everything under `directory`, RocksDB included
+  std::uint64_t segment_bytes = 256ULL << 20;
+  std::uint32_t reads_in_flight_max = 32;
+  std::uint32_t writes_in_flight_max = 16;
+  // Accepted and not yet done, in flight included. Beyond: no_space, and the caller counts a
+  // dropped write.
+  std::uint32_t reads_queued_max = 16384;
+  std::uint32_t writes_queued_max = 256;
+};
+
+// What of the capacity may be segments: all but the index's share, 32 MiB + 1/64 (256 bytes of
+// index for every 16 KiB of records). 0 if the capacity is smaller than that share.
+std::uint64_t segment_capacity_bytes(const RecordStoreOptions& options) noexcept;
+
+// Slots in one segment file, after its header page. DiskSpace and the files both count with this.
+std::uint32_t slots_per_segment(std::uint64_t segment_bytes, std::uint64_t slot_bytes) noexcept;
+
+struct RecordStoreStats {
+  std::uint64_t records_read = 0, bytes_read = 0, read_failures = 0, checksum_failures = 0;
+  std::uint64_t records_written = 0, bytes_written = 0, write_failures = 0, writes_refused = 0;
+  std::uint64_t file_bytes = 0;  // allocated under the directory
+};
+
+class RecordStore {
+ public:
+  // Runs a task on the control thread; callable from the store's thread at any time until close()
+  // returns.
+  using Post = std::function<void(std::function<void()>)>;
+  template <class T>
+  using Done = std::function<void(Result<T>)>;
+
+  virtual ~RecordStore() = default;
+
+  // Calls `visit` for every indexed record, in no order. Once, before anything is submitted.
+  virtual Result<void> recover(const std::function<void(const DiskEntry&)>& visit) = 0;
+
+  // Makes an extent known as the home of buffers for write() and read() (registered with the ring),
+  // and forgets it. forget_extent() returns after the last I/O on that extent has completed.
+  virtual Result<void> register_extent(const Extent& extent) = 0;
+  virtual void forget_extent(ExtentId extent) = 0;
+
+  struct Write {
+    BlockIdentity identity;
+    std::uint64_t last_access = 0;
+    DiskLocation to;
+    std::uint64_t slot_bytes = 0;  // of the segment `to` lies in; the segment is made on first use
+    ExtentId extent;  // the record's bytes: this slot of this extent, unchanged until done
+    std::uint32_t slot = 0;
+    std::uint64_t record_bytes = 0;
+    std::optional<Key> replaces;  // the record that `to` held until now: its index entry goes first
+  };
+  // Seals the record's checksums in place, writes it, then indexes it. `done` says that a read
+  // would find it, also after this process is killed. Errors now: no_space (queue full); later: io,
+  // corrupt, no_space, not_found (erased before it was done).
+  virtual Result<void> write(const Write& write, Done<void> done) = 0;
+
+  struct Read {
+    NamespaceId ns;
+    Key key;
+    DiskLocation from;
+    std::uint64_t slot_bytes = 0;
+    ExtentId extent;  // where to: this slot of this extent
+    std::uint32_t slot = 0;
+    std::uint64_t record_bytes = 0;
+  };
+  // Errors now: no_space (queue full); later: io, corrupt (header, key or checksum: the caller
+  // forgets the key and retires the slot).
+  virtual Result<void> read(const Read& read, Done<void> done) = 0;
+
+  // Removes index entries; `done` after they are gone and any write of them that was under way has
+  // ended, when their slots may be written again. Bounded by the caller, who erases what it knows
+  // to be indexed.
+  virtual void erase(std::vector<Key> keys, Done<void> done) = 0;
+
+  // Remembers the last access of indexed records, in batches, so that the LRU order outlives the
+  // process. Dropped, uncounted, while 65,536 stamps wait.
+  virtual void touch(std::vector<std::pair<Key, std::uint64_t>> stamps) = 0;
+
+  // Encoded namespaces by id, so that a restarted daemon knows the ones its records belong to.
+  virtual void remember_namespace(const NamespaceId& id, std::vector<std::byte> encoded) = 0;
+  virtual Result<std::vector<std::pair<NamespaceId, std::vector<std::byte>>>> namespaces() = 0;
+
+  // `done` when everything submitted before is on stable storage (power loss included).
+  virtual void flush(Done<void> done) = 0;
+
+  virtual RecordStoreStats stats() const = 0;
+
+  // Completes or fails everything in flight, flushes, stops the thread. No completion is posted
+  // after it.
+  virtual void close() = 0;
+};
+
+// Creates or opens the directory. Errors: invalid (settings), io (cannot write there: says which
+// path and why), version (another format: nothing is touched), refused (locked by another daemon).
+Result<std::unique_ptr<RecordStore>> open_record_store(const RecordStoreOptions& options,
+                                                       RecordStore::Post post);
+
+// The same over a given device, for tests with a wrapped one.
+Result<std::unique_ptr<RecordStore>> open_record_store(const RecordStoreOptions& options,
+                                                       RecordStore::Post post,
+                                                       std::unique_ptr<BlockDevice> device);
+
+}  // namespace kvtier::storage

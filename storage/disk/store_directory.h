@@ -1,0 +1,32 @@
+// The directory of a record store: whose it is (`FORMAT`), that nobody else uses it (`LOCK`), and
+// whether the configured capacity can be had.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "client/base/fd.h"
+#include "kvtier/result.h"
+#include "storage/disk/record_store.h"
+#include "storage/disk/segments.h"
+
+namespace kvtier::storage {
+
+inline constexpr std::uint32_t kStoreVersion = 1;
+
+class StoreDirectory {
+ public:
+  // Makes or opens it and holds its lock until destruction. Errors: those of open_record_store().
+  static Result<StoreDirectory> open(const RecordStoreOptions& options);
+
+  const StoreId& id() const noexcept { return id_; }
+  std::filesystem::path index() const { return path_ / "index"; }
+  std::filesystem::path segments() const { return path_ / "segments"; }
+
+ private:
+  std::filesystem::path path_;
+  StoreId id_{};
+  UniqueFd lock_;
+};
+
+}  // namespace kvtier::storage

@@ -1,0 +1,85 @@
+// Extents: the memory of a tier, shared with clients as file descriptors.
+//
+// One extent is one mapping, cut into slots of one size (one record each). The extent's slot table
+// lies in a descriptor of its own, so that no client can write to it. Only the daemon's control
+// thread calls anything here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "client/base/fd.h"
+#include "client/base/strong.h"
+#include "kvtier/result.h"
+#include "kvtier/tier.h"
+#include "storage/memory/slot_table.h"
+
+namespace kvtier::storage {
+
+// Unique for a daemon's whole life and over its restarts; never reused.
+using ExtentId = Strong<struct ExtentTag, std::uint32_t>;
+
+// Owns its two descriptors and mappings. Destroying it gives the memory back once every client has
+// unmapped it.
+class Extent {
+ public:
+  struct Shape {
+    std::uint64_t bytes = 0;       // of the whole extent
+    std::uint64_t slot_bytes = 0;  // a multiple of 4 KiB
+    std::uint32_t slots() const noexcept { return static_cast<std::uint32_t>(bytes / slot_bytes); }
+  };
+
+  Extent(ExtentId id, Tier tier, Shape shape, UniqueFd memory, Mapping bytes, SlotTable table)
+      : id_(id),
+        tier_(tier),
+        shape_(shape),
+        memory_(std::move(memory)),
+        bytes_(std::move(bytes)),
+        table_(std::move(table)) {}
+
+  ExtentId id() const noexcept { return id_; }
+  Tier tier() const noexcept { return tier_; }
+  const Shape& shape() const noexcept { return shape_; }
+  int memory_fd() const noexcept { return memory_.get(); }
+  SlotTable& table() noexcept { return table_; }
+  const SlotTable& table() const noexcept { return table_; }
+
+  // The daemon's own view of a slot; empty where the daemon cannot address the memory (HBM).
+  std::span<std::byte> slot(std::uint32_t index) const noexcept {
+    if (!bytes_) return {};
+    return bytes_.bytes().subspan(index * shape_.slot_bytes, shape_.slot_bytes);
+  }
+  std::span<std::byte> bytes() const noexcept { return bytes_.bytes(); }
+
+ private:
+  ExtentId id_;
+  Tier tier_;
+  Shape shape_;
+  UniqueFd memory_;
+  Mapping bytes_;
+  SlotTable table_;
+};
+
+// Makes the extents of one tier. Implementations: memfd (host memory, and device memory emulated in
+// host memory); CUDA virtual memory.
+class MemoryExtents {
+ public:
+  virtual ~MemoryExtents() = default;
+  virtual Tier tier() const noexcept = 0;
+  // Errors: no_space, io.
+  virtual Result<std::unique_ptr<Extent>> create(ExtentId id, Extent::Shape shape) = 0;
+};
+
+struct MemfdOptions {
+  bool huge_pages = false;  // ask for transparent huge pages; goes on without them
+  bool prefault = false;    // touch every page at creation
+};
+std::unique_ptr<MemoryExtents> make_memfd_extents(Tier tier, MemfdOptions options);
+
+// Takes an extent over from an earlier process by its two descriptors; its id, tier and shape are
+// what its slot table says. Errors: corrupt (sizes, magic, not sealed memory), version, io.
+Result<std::unique_ptr<Extent>> adopt_memfd_extent(UniqueFd memory, UniqueFd table);
+
+}  // namespace kvtier::storage

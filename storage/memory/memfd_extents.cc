@@ -1,0 +1,116 @@
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "client/base/check.h"
+#include "client/record/record.h"
+#include "storage/memory/extent.h"
+
+namespace kvtier::storage {
+namespace {
+
+// The kernel's id of this boot, as the slot table keeps it; zero where /proc is not there.
+void read_boot_id(std::span<std::byte, 16> id) {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string text;
+  file >> text;
+  std::erase(text, '-');
+  const auto bytes = from_hex(text);
+  if (bytes) std::copy(bytes->begin(), bytes->end(), id.begin());
+}
+
+class MemfdExtents final : public MemoryExtents {
+ public:
+  MemfdExtents(Tier tier, MemfdOptions options) : tier_(tier), options_(options) {
+    read_boot_id(boot_id_);
+  }
+
+  Tier tier() const noexcept override { return tier_; }
+
+  Result<std::unique_ptr<Extent>> create(ExtentId id, Extent::Shape shape) override {
+    KVTIER_CHECK(shape.slot_bytes > 0 && shape.slot_bytes % kRecordAlignment == 0);
+    KVTIER_CHECK(shape.bytes >= shape.slot_bytes && shape.bytes % kRecordAlignment == 0);
+    auto memory = make_memfd("kvtier-extent-" + std::to_string(id.value), shape.bytes);
+    if (!memory) return memory.error();
+    auto mapping = Mapping::map(memory->get(), shape.bytes, Mapping::Access::read_write);
+    if (!mapping) return mapping.error();
+    if (const auto ready = advise(mapping->bytes()); !ready) return ready.error();
+    auto table = SlotTable::create(header_of(id, shape));
+    if (!table) return table.error();
+    return std::make_unique<Extent>(id, tier_, shape, std::move(*memory), std::move(*mapping),
+                                    std::move(*table));
+  }
+
+ private:
+  Result<void> advise(std::span<std::byte> bytes) const {
+    // Refused where shared-memory huge pages are configured out; small pages work as well.
+    if (options_.huge_pages) (void)::madvise(bytes.data(), bytes.size(), MADV_HUGEPAGE);
+    if (!options_.prefault) return {};
+    int rc = 0;
+    do {
+      rc = ::madvise(bytes.data(), bytes.size(), MADV_POPULATE_WRITE);
+    } while (rc != 0 && errno == EINTR);
+    if (rc == 0 || errno == EINVAL)
+      return {};  // EINVAL: a kernel before 5.14; pages come on first use
+    const Errc kind = errno == ENOMEM || errno == EFAULT ? Errc::no_space : Errc::io;
+    return errno_error(kind,
+                       "cannot prefault " + std::to_string(bytes.size()) + " bytes of memory");
+  }
+
+  SlotTableHeader header_of(ExtentId id, const Extent::Shape& shape) const {
+    SlotTableHeader header{};
+    header.extent_id = id.value;
+    header.tier = static_cast<std::uint32_t>(tier_);
+    header.slots = shape.slots();
+    header.slot_bytes = shape.slot_bytes;
+    header.extent_bytes = shape.bytes;
+    std::memcpy(header.boot_id, boot_id_, sizeof header.boot_id);
+    return header;
+  }
+
+  Tier tier_;
+  MemfdOptions options_;
+  std::byte boot_id_[16] = {};
+};
+
+}  // namespace
+
+std::unique_ptr<MemoryExtents> make_memfd_extents(Tier tier, MemfdOptions options) {
+  return std::make_unique<MemfdExtents>(tier, options);
+}
+
+Result<std::unique_ptr<Extent>> adopt_memfd_extent(UniqueFd memory, UniqueFd table) {
+  auto slots = SlotTable::adopt(std::move(table));
+  if (!slots) return slots.error();
+  const SlotTableHeader& header = slots->header();
+  const std::string name = "extent " + std::to_string(header.extent_id);
+
+  struct stat status {};
+  if (::fstat(memory.get(), &status) != 0) return errno_error(Errc::io, name + ": fstat");
+  if (static_cast<std::uint64_t>(status.st_size) != header.extent_bytes) {
+    return make_error(Errc::corrupt, name + ": " + std::to_string(status.st_size) +
+                                         " bytes, its slot table says " +
+                                         std::to_string(header.extent_bytes));
+  }
+  // Memory that can shrink under the mapping could kill this process.
+  const int seals = ::fcntl(memory.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+    return make_error(Errc::corrupt, name + ": not memory sealed against shrinking");
+  }
+  auto mapping = Mapping::map(memory.get(), header.extent_bytes, Mapping::Access::read_write);
+  if (!mapping) return mapping.error();
+  const Extent::Shape shape{header.extent_bytes, header.slot_bytes};
+  if (shape.slots() != header.slots) return make_error(Errc::corrupt, name + ": number of slots");
+  const ExtentId id(header.extent_id);
+  const auto tier = static_cast<Tier>(header.tier);
+  return std::make_unique<Extent>(id, tier, shape, std::move(memory), std::move(*mapping),
+                                  std::move(*slots));
+}
+
+}  // namespace kvtier::storage

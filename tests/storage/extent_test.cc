@@ -1,0 +1,72 @@
+#include "storage/memory/extent.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "client/base/units.h"
+
+namespace kvtier::storage {
+namespace {
+
+constexpr Extent::Shape kShape{1_MiB, 64_KiB};
+
+std::unique_ptr<Extent> make_extent(MemfdOptions options = {}) {
+  return std::move(*make_memfd_extents(Tier::device, options)->create(ExtentId(5), kShape));
+}
+
+UniqueFd copy_of(int fd) {
+  return UniqueFd(::dup(fd));
+}
+
+TEST(MemfdExtents, SlotsLieSideBySideAndAreZeroAtFirst) {
+  for (const MemfdOptions options : {MemfdOptions{}, MemfdOptions{true, true}}) {
+    const auto extent = make_extent(options);
+    EXPECT_EQ(extent->tier(), Tier::device);
+    EXPECT_EQ(extent->shape().slots(), 16u);
+    EXPECT_EQ(extent->slot(1).data(), extent->slot(0).data() + 64_KiB);
+    EXPECT_TRUE(std::all_of(extent->bytes().begin(), extent->bytes().end(),
+                            [](std::byte b) { return b == std::byte{0}; }));
+  }
+}
+
+TEST(MemfdExtents, AdoptedExtentHasTheSameBytesAndTheSameTable) {
+  auto extent = make_extent();
+  extent->slot(3)[17] = std::byte{42};
+  extent->table().set_reserved(3, 10, 20);
+  UniqueFd memory = copy_of(extent->memory_fd());
+  UniqueFd table = copy_of(extent->table().fd());
+  extent.reset();
+  const auto adopted = adopt_memfd_extent(std::move(memory), std::move(table));
+  ASSERT_TRUE(adopted);
+  EXPECT_EQ((*adopted)->id(), ExtentId(5));
+  EXPECT_EQ((*adopted)->tier(), Tier::device);
+  EXPECT_EQ((*adopted)->slot(3)[17], std::byte{42});
+  EXPECT_EQ((*adopted)->table().entry(3).state, SlotState::reserved);
+}
+
+TEST(MemfdExtents, MemoryOfAnotherSizeIsNotAdopted) {
+  const auto extent = make_extent();
+  auto other = make_memfd("other", 512_KiB);
+  const auto adopted = adopt_memfd_extent(std::move(*other), copy_of(extent->table().fd()));
+  ASSERT_FALSE(adopted);
+  EXPECT_EQ(adopted.error().code, Errc::corrupt);
+  EXPECT_NE(adopted.error().message.find("extent 5"), std::string::npos);
+}
+
+TEST(MemfdExtents, MemoryThatCouldShrinkIsNotAdopted) {
+  const auto extent = make_extent();
+  UniqueFd unsealed(::memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(unsealed.get(), 1_MiB), 0);
+  EXPECT_FALSE(adopt_memfd_extent(std::move(unsealed), copy_of(extent->table().fd())));
+}
+
+TEST(MemfdExtents, DescriptorsInTheWrongOrderAreNotAdopted) {
+  const auto extent = make_extent();
+  EXPECT_FALSE(adopt_memfd_extent(copy_of(extent->table().fd()), copy_of(extent->memory_fd())));
+}
+
+}  // namespace
+}  // namespace kvtier::storage

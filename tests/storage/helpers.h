@@ -1,0 +1,97 @@
+// What the tests of the disk tier share: a directory, a control thread, records, and a store over
+// them.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "client/base/units.h"
+#include "client/record/record.h"
+#include "storage/disk/block_device.h"
+#include "storage/disk/record_store.h"
+#include "storage/memory/extent.h"
+
+namespace kvtier::storage::testing {
+
+// A fresh directory below the build directory (on a real disk), removed at the end.
+class TestDirectory {
+ public:
+  TestDirectory();
+  ~TestDirectory();
+  const std::filesystem::path& path() const noexcept { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// The control thread: tasks posted by the store run in run_until(), on the caller's thread.
+class Control {
+ public:
+  RecordStore::Post post();
+  // Runs tasks until `done` holds; it must come to hold.
+  void run_until(const std::function<bool()>& done);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable posted_;
+  std::deque<std::function<void()>> tasks_;
+};
+
+// Small namespaces whose records differ in size: `kind` 0 has records of 8 KiB, 1 of 20 KiB.
+Namespace test_namespace(unsigned kind);
+inline constexpr unsigned kKinds = 2;
+
+// The n-th record of a namespace; the same numbers give the same bytes.
+struct TestRecord {
+  TestRecord(unsigned kind, std::uint32_t number);
+  BlockIdentity identity;
+  std::vector<std::byte> bytes;  // as the client leaves it: no checksums
+  // Whether `found` is this record, checksums aside.
+  bool equals(std::span<const std::byte> found) const;
+};
+
+std::uint64_t record_bytes(unsigned kind);
+RecordStoreOptions small_options(const std::filesystem::path& directory);
+
+// A store with one registered extent of 64 KiB slots and blocking calls.
+class TestStore {
+ public:
+  static constexpr std::uint64_t kSlotBytes = 64_KiB;
+  static constexpr std::uint32_t kSlots = 64;
+
+  // Fails the test if the store cannot be opened.
+  explicit TestStore(const RecordStoreOptions& options,
+                     std::unique_ptr<BlockDevice> device = nullptr);
+
+  RecordStore& operator*() noexcept { return *store_; }
+  RecordStore* operator->() noexcept { return store_.get(); }
+  Control& control() noexcept { return control_; }
+  Extent& extent() noexcept { return *extent_; }
+  std::vector<DiskEntry> recover();
+
+  RecordStore::Write write_of(const TestRecord& record, DiskLocation to, std::uint32_t slot = 0);
+  RecordStore::Read read_of(const TestRecord& record, DiskLocation from, std::uint32_t slot = 0);
+  Result<void> write(const TestRecord& record, DiskLocation to,
+                     std::optional<Key> replaces = std::nullopt, std::uint64_t stamp = 0);
+  // The record as read. The slot of the extent is scribbled over first.
+  Result<std::vector<std::byte>> read(const TestRecord& record, DiskLocation from);
+  Result<void> erase(std::vector<Key> keys);
+  Result<void> flush();
+  // What `start` gets as its `done`, once it has been called.
+  Result<void> wait_for(const std::function<Result<void>(RecordStore::Done<void>)>& start);
+
+ private:
+  Control control_;
+  std::unique_ptr<Extent> extent_;
+  std::unique_ptr<RecordStore> store_;
+};
+
+}  // namespace kvtier::storage::testing

@@ -1,0 +1,174 @@
+// Opening: what is refused and how it says so, and what is repaired.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+
+#include "tests/storage/helpers.h"
+
+namespace kvtier::storage {
+namespace {
+
+using namespace testing;
+namespace fs = std::filesystem;
+
+class StoreOpenTest : public ::testing::Test {
+ protected:
+  Error refusal(const RecordStoreOptions& options) {
+    auto opened = open_record_store(options, [](std::function<void()>) {});
+    EXPECT_FALSE(opened);
+    const Error error = opened ? Error{} : opened.error();
+    EXPECT_NE(error.message.find(options.directory.string()), std::string::npos) << error.message;
+    return error;
+  }
+
+  // Ten records of each kind, in segments 0 and 1.
+  void fill() {
+    TestStore store(options_);
+    for (std::uint32_t n = 0; n < 10; ++n) {
+      for (unsigned kind = 0; kind < kKinds; ++kind) {
+        ASSERT_TRUE(store.write(TestRecord(kind, n), {kind, n}, {}, n + 1));
+      }
+    }
+  }
+
+  // How many of them are recovered; every one of those must be right.
+  std::size_t recovered() {
+    TestStore store(options_);
+    const auto entries = store.recover();
+    std::map<Key, DiskEntry> by_key;
+    for (const DiskEntry& entry : entries) by_key[entry.identity.key] = entry;
+    for (std::uint32_t n = 0; n < 10; ++n) {
+      for (unsigned kind = 0; kind < kKinds; ++kind) {
+        const TestRecord record(kind, n);
+        const auto entry = by_key.find(record.identity.key);
+        if (entry == by_key.end()) continue;
+        EXPECT_EQ(entry->second.identity.parent, record.identity.parent);
+        EXPECT_EQ(entry->second.identity.block_index, record.identity.block_index);
+        EXPECT_TRUE(record.equals(*store.read(record, entry->second.at)));
+      }
+    }
+    return entries.size();
+  }
+
+  static void overwrite(const fs::path& path, const std::string& text) {
+    std::ofstream(path, std::ios::trunc) << text;
+  }
+
+  TestDirectory directory_;
+  RecordStoreOptions options_ = small_options(directory_.path() / "store");
+};
+
+TEST_F(StoreOpenTest, DirectoryThatCannotBeMadeIsNamed) {
+  options_.directory = "/proc/kvtier-store";
+  EXPECT_EQ(refusal(options_).code, Errc::io);
+}
+
+TEST_F(StoreOpenTest, DirectoryThatIsAFileIsNamed) {
+  overwrite(options_.directory, "a file");
+  EXPECT_EQ(refusal(options_).code, Errc::io);
+}
+
+TEST_F(StoreOpenTest, DirectoryThatHoldsSomethingElseIsRefusedAndLeftAlone) {
+  fs::create_directories(options_.directory / "photos");
+  EXPECT_EQ(refusal(options_).code, Errc::invalid);
+  EXPECT_FALSE(fs::exists(options_.directory / "FORMAT"));
+  EXPECT_FALSE(fs::exists(options_.directory / "LOCK"));
+}
+
+TEST_F(StoreOpenTest, AnotherFormatVersionIsRefusedAndNothingIsTouched) {
+  fs::create_directories(options_.directory);
+  overwrite(options_.directory / "FORMAT", "kvtier-store 2\nsomething new\n");
+  EXPECT_EQ(refusal(options_).code, Errc::version);
+  const auto files = fs::directory_iterator(options_.directory);
+  EXPECT_EQ(std::distance(begin(files), end(files)), 1);
+}
+
+TEST_F(StoreOpenTest, DirectoryInUseIsRefusedUntilItsStoreIsGone) {
+  {
+    TestStore store(options_);
+    EXPECT_EQ(refusal(options_).code, Errc::refused);
+  }
+  EXPECT_EQ(recovered(), 0u);
+}
+
+TEST_F(StoreOpenTest, CapacityBelowOneSegmentAndTheIndexShareIsRefused) {
+  options_.capacity_bytes = 33_MiB;
+  const Error error = refusal(options_);
+  EXPECT_EQ(error.code, Errc::invalid);
+  EXPECT_NE(error.message.find("33 MiB"), std::string::npos) << error.message;
+}
+
+TEST_F(StoreOpenTest, CapacityBeyondTheFileSystemIsRefusedWithBothNumbers) {
+  options_.capacity_bytes = 1ULL << 60;
+  const Error error = refusal(options_);
+  EXPECT_EQ(error.code, Errc::invalid);
+  EXPECT_NE(error.message.find(std::to_string((1ULL << 40))), std::string::npos) << error.message;
+  EXPECT_NE(error.message.find("are only"), std::string::npos) << error.message;
+}
+
+TEST_F(StoreOpenTest, SegmentSizeThatDiffersFromTheDirectorysIsRefused) {
+  fill();
+  options_.segment_bytes = 2_MiB;
+  EXPECT_EQ(refusal(options_).code, Errc::invalid);
+  options_.segment_bytes = 1_MiB;
+  EXPECT_EQ(recovered(), 20u);
+}
+
+TEST_F(StoreOpenTest, DeletedIndexIsRebuiltFromTheSegments) {
+  fill();
+  fs::remove_all(options_.directory / "index");
+  EXPECT_EQ(recovered(), 20u);
+  EXPECT_EQ(recovered(), 20u);
+}
+
+TEST_F(StoreOpenTest, DamagedIndexIsRebuiltFromTheSegments) {
+  fill();
+  overwrite(options_.directory / "index" / "CURRENT", "nonsense");
+  EXPECT_EQ(recovered(), 20u);
+  for (const auto& file : fs::directory_iterator(options_.directory / "index")) {
+    if (file.path().filename().string().starts_with("MANIFEST")) fs::resize_file(file.path(), 10);
+  }
+  EXPECT_EQ(recovered(), 20u);
+}
+
+TEST_F(StoreOpenTest, IndexOfAnotherStoreIsNotBelieved) {
+  fill();
+  auto other = options_;
+  other.directory = directory_.path() / "other";
+  { TestStore store(other); }
+  fs::remove_all(options_.directory / "index");
+  fs::copy(other.directory / "index", options_.directory / "index");
+  EXPECT_EQ(recovered(), 20u);
+}
+
+TEST_F(StoreOpenTest, RecordsOfADeletedSegmentAreForgotten) {
+  fill();
+  fs::remove(options_.directory / "segments" / "000001.seg");
+  EXPECT_EQ(recovered(), 10u);
+}
+
+TEST_F(StoreOpenTest, RecordsOfASegmentWithADamagedHeaderAreForgottenAndItsPlaceIsReused) {
+  fill();
+  std::fstream file(options_.directory / "segments" / "000000.seg");
+  file.seekp(20).put('x');
+  file.close();
+  EXPECT_EQ(recovered(), 10u);
+  TestStore store(options_);
+  EXPECT_TRUE(store.write(TestRecord(0, 3), {0, 0}));
+  EXPECT_EQ(store->stats().file_bytes / options_.segment_bytes, 10u);  // two segments and the log
+}
+
+TEST_F(StoreOpenTest, LoweredCapacityRemovesWhatLiesPastIt) {
+  fill();
+  {
+    TestStore store(options_);
+    ASSERT_TRUE(store.write(TestRecord(0, 100), {20, 0}));
+  }
+  options_.capacity_bytes = 36_MiB;
+  EXPECT_EQ(recovered(), 20u);
+  EXPECT_FALSE(fs::exists(options_.directory / "segments" / "000020.seg"));
+}
+
+}  // namespace
+}  // namespace kvtier::storage
