@@ -130,15 +130,15 @@ def main():
     arguments.add_argument("--out", type=pathlib.Path, required=True, help="where the JSON goes")
     arguments = arguments.parse_args()
     build = arguments.build.resolve()
-    engine = build / "engine_adapter" / "kvtier-engine"
+    engine = build / "bin" / "kvtier-engine"
     model = ROOT / "engine_adapter" / "models" / "docs-4m"
     document = ROOT / "scripts" / "demo-document.txt"
     question = (ROOT / "scripts" / "demo-questions.txt").read_text().splitlines()[0]
 
     # The disk tier wants a real file system, which /tmp may not be.
     work = pathlib.Path(tempfile.mkdtemp(prefix="demo-", dir=build))
-    daemon = Daemon(build / "daemon" / "kvtierd", work)
-    daemon.ctl = build / "client" / "kvtierctl"
+    daemon = Daemon(build / "bin" / "kvtierd", work)
+    daemon.ctl = build / "bin" / "kvtierctl"
     prompt = work / "prompt.txt"
     prompt.write_text(f"{document.read_text()}\n\nQuestion: {question}\nAnswer:")
     try:

@@ -49,8 +49,10 @@ void each_field(Ns& ns, Visit&& visit) {
 }
 
 void append(std::vector<std::byte>& out, const void* bytes, std::size_t count) {
-  const auto* from = static_cast<const std::byte*>(bytes);
-  out.insert(out.end(), from, from + count);
+  if (count == 0) return;
+  const std::size_t at = out.size();
+  out.resize(at + count);
+  std::memcpy(out.data() + at, bytes, count);
 }
 
 class Writer {

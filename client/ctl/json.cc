@@ -1,0 +1,131 @@
+#include "client/ctl/json.h"
+
+#include <cstdio>
+
+#include "kvtier/namespace.h"
+#include "kvtier/tier.h"
+
+namespace kvtier::ctl {
+namespace {
+
+std::string hex(capnp::Data::Reader data) {
+  std::string text;
+  char digits[3];
+  for (const kj::byte b : data) {
+    std::snprintf(digits, sizeof digits, "%02x", b);
+    text += digits;
+  }
+  return text;
+}
+
+std::string tier_name(std::uint8_t tier) {
+  return tier < kTiers ? name(static_cast<Tier>(tier)) : "tier " + std::to_string(tier);
+}
+
+Json tiers_of(std::uint8_t bits) {
+  Json tiers = Json::array();
+  for (const Tier tier : kAllTiers) {
+    if (TierSet{bits}.has(tier)) tiers.push_back(name(tier));
+  }
+  return tiers;
+}
+
+Json to_json(wire::Status::Tier::Reader tier) {
+  Json json;
+  json["tier"] = tier_name(tier.getTier());
+  json["online"] = tier.getOnline();
+  json["used_bytes"] = tier.getUsedBytes();
+  json["reserved_bytes"] = tier.getReservedBytes();
+  json["cap_bytes"] = tier.getCapBytes();
+  json["blocks"] = tier.getBlocks();
+  json["hits"] = tier.getHits();
+  json["insertions"] = tier.getInsertions();
+  json["evictions"] = tier.getEvictions();
+  json["failures"] = tier.getFailures();
+  json["dropped_writes"] = tier.getDroppedWrites();
+  json["note"] = tier.getNote().cStr();
+  return json;
+}
+
+Json to_json(wire::ListReply::Namespace::Reader entry) {
+  Json json;
+  json["id"] = hex(entry.getId());
+  json["blocks"] = entry.getBlocks();
+  Json bytes = Json::object();
+  for (std::uint8_t i = 0; i < entry.getBytes().size(); ++i)
+    bytes[tier_name(i)] = entry.getBytes()[i];
+  json["bytes"] = std::move(bytes);
+  const auto encoded = entry.getEncoded();
+  const auto ns =
+      decode_namespace({reinterpret_cast<const std::byte*>(encoded.begin()), encoded.size()});
+  if (!ns) {
+    json["error"] = ns.error().message;
+    return json;
+  }
+  json["model"] = ns->model;
+  json["adapter"] = ns->adapter;
+  json["tenant"] = ns->tenant;
+  json["layers"] = ns->layers;
+  json["kv_heads"] = ns->kv_heads;
+  json["head_dim_k"] = ns->head_dim_k;
+  json["head_dim_v"] = ns->head_dim_v;
+  json["block_tokens"] = ns->block_tokens;
+  json["format"] = name(ns->format);
+  json["rank"] = ns->rank;
+  json["ranks"] = ns->ranks;
+  json["positions"] = ns->positions;
+  return json;
+}
+
+Json to_json(wire::ListReply::Block::Reader block) {
+  Json json;
+  json["key"] = hex(block.getKey());
+  json["namespace"] = hex(block.getNs());
+  json["block_index"] = block.getBlockIndex();
+  json["tiers"] = tiers_of(block.getTiers());
+  json["leases"] = block.getLeases();
+  json["record_bytes"] = block.getRecordBytes();
+  json["last_access"] = block.getLastAccess();
+  return json;
+}
+
+}  // namespace
+
+Json to_json(wire::Status::Reader status) {
+  Json json;
+  json["version"] = status.getVersion().cStr();
+  json["boot_id"] = hex(status.getBootId());
+  json["uptime_ms"] = status.getUptimeMs();
+  json["tiers"] = Json::array();
+  std::uint64_t hits = 0;
+  for (const auto tier : status.getTiers()) {
+    json["tiers"].push_back(to_json(tier));
+    hits += tier.getHits();
+  }
+  json["blocks"] = status.getBlocks();
+  json["blocks_max"] = status.getBlocksMax();
+  json["namespaces"] = status.getNamespaces();
+  json["sessions"] = status.getSessions();
+  json["leases"] = status.getLeases();
+  json["reserved_slots"] = status.getReservedSlots();
+  json["quarantined_slots"] = status.getQuarantinedSlots();
+  json["looked_up"] = status.getLookedUp();
+  json["hits"] = hits;
+  json["misses"] = status.getMisses();
+  json["faults"] = status.getFaults();
+  json["dropped_write_backs"] = status.getDroppedWriteBacks();
+  json["double_releases"] = status.getDoubleReleases();
+  json["frame_errors"] = status.getFrameErrors();
+  return json;
+}
+
+Json to_json(wire::ListReply::Reader reply) {
+  Json json;
+  json["namespaces"] = Json::array();
+  for (const auto entry : reply.getNamespaces()) json["namespaces"].push_back(to_json(entry));
+  json["blocks"] = Json::array();
+  for (const auto block : reply.getBlocks()) json["blocks"].push_back(to_json(block));
+  return json;
+}
+
+}  // namespace kvtier::ctl

@@ -1,0 +1,163 @@
+#include "client/ctl/render.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "client/ctl/units.h"
+
+namespace kvtier::ctl {
+namespace {
+
+// Columns as wide as their widest cell; numbers to the right, text to the left.
+class Table {
+ public:
+  struct Column {
+    std::string title;
+    bool number = false;
+  };
+  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {
+    std::vector<std::string> titles;
+    for (const Column& column : columns_) titles.push_back(column.title);
+    rows_.push_back(std::move(titles));
+  }
+
+  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+
+  std::string text() const {
+    std::string out;
+    for (const auto& row : rows_) {
+      std::string line;
+      for (std::size_t c = 0; c < row.size(); ++c) {
+        const std::string pad(width(c) - row[c].size(), ' ');
+        line += (c == 0 ? "" : "  ") + (columns_[c].number ? pad + row[c] : row[c] + pad);
+      }
+      line.erase(line.find_last_not_of(' ') + 1);
+      out += line + "\n";
+    }
+    return out;
+  }
+
+ private:
+  std::size_t width(std::size_t column) const {
+    std::size_t widest = 0;
+    for (const auto& row : rows_) widest = std::max(widest, row[column].size());
+    return widest;
+  }
+
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+std::string number(const Json& value) {
+  return std::to_string(value.get<std::uint64_t>());
+}
+std::string bytes(const Json& value) {
+  return human_bytes(value.get<std::uint64_t>());
+}
+
+std::string joined(const Json& names) {
+  std::string text;
+  for (const Json& name : names) text += (text.empty() ? "" : ",") + name.get<std::string>();
+  return text.empty() ? "-" : text;
+}
+
+std::string render_tiers(const Json& tiers) {
+  Table table({{"TIER"},
+               {"STATE"},
+               {"USED", true},
+               {"TAKEN", true},
+               {"CAP", true},
+               {"BLOCKS", true},
+               {"HITS", true},
+               {"IN", true},
+               {"OUT", true},
+               {"FAILED", true},
+               {"NOTE"}});
+  for (const Json& t : tiers) {
+    table.add({t["tier"], t["online"].get<bool>() ? "online" : "offline", bytes(t["used_bytes"]),
+               bytes(t["reserved_bytes"]), bytes(t["cap_bytes"]), number(t["blocks"]),
+               number(t["hits"]), number(t["insertions"]), number(t["evictions"]),
+               number(t["failures"]), t["note"]});
+  }
+  return table.text();
+}
+
+std::string render_namespaces(const Json& namespaces) {
+  Table table({{"NAMESPACE"},
+               {"MODEL"},
+               {"ADAPTER"},
+               {"TENANT"},
+               {"FORMAT"},
+               {"SHAPE"},
+               {"RANK", true},
+               {"BLOCKS", true},
+               {"DEVICE", true},
+               {"HOST", true},
+               {"DISK", true}});
+  const auto text = [](const Json& n, const char* field) {
+    const std::string value = n.value(field, "");
+    return value.empty() ? std::string("-") : value;
+  };
+  for (const Json& n : namespaces) {
+    const auto in_tier = [&](const char* tier) {
+      return human_bytes(n["bytes"].value(tier, std::uint64_t{0}));
+    };
+    std::string shape = "-";
+    std::string rank = "-";
+    if (n.contains("layers")) {
+      shape = number(n["layers"]) + " layers x " + number(n["kv_heads"]) + " heads x " +
+              number(n["head_dim_k"]) + "/" + number(n["head_dim_v"]) + ", " +
+              number(n["block_tokens"]) + " tokens";
+      rank = number(n["rank"]) + "/" + number(n["ranks"]);
+    }
+    table.add({n["id"], text(n, "model"), text(n, "adapter"), text(n, "tenant"), text(n, "format"),
+               shape, rank, number(n["blocks"]), in_tier("device"), in_tier("host"),
+               in_tier("disk")});
+  }
+  return table.text();
+}
+
+std::string render_blocks(const Json& blocks) {
+  Table table(
+      {{"KEY"}, {"NAMESPACE"}, {"INDEX", true}, {"TIERS"}, {"LEASES", true}, {"RECORD", true}});
+  for (const Json& b : blocks) {
+    table.add({b["key"], b["namespace"], number(b["block_index"]), joined(b["tiers"]),
+               number(b["leases"]), bytes(b["record_bytes"])});
+  }
+  return table.text();
+}
+
+}  // namespace
+
+std::string render_status(const Json& s) {
+  const auto looked_up = s["looked_up"].get<std::uint64_t>();
+  const std::vector<std::pair<std::string, std::string>> lines = {
+      {"version", s["version"]},
+      {"up", human_duration(s["uptime_ms"].get<std::uint64_t>())},
+      {"blocks", number(s["blocks"]) + " of at most " + number(s["blocks_max"])},
+      {"namespaces", number(s["namespaces"])},
+      {"sessions", number(s["sessions"])},
+      {"leases", number(s["leases"])},
+      {"slots", number(s["reserved_slots"]) + " reserved, " + number(s["quarantined_slots"]) +
+                    " quarantined"},
+      {"looked up", number(s["looked_up"]) + " blocks, hit " +
+                        percent(s["hits"].get<std::uint64_t>(), looked_up) + ", missed " +
+                        number(s["misses"])},
+      {"faults", number(s["faults"]) + " blocks, " + number(s["double_releases"]) +
+                     " double releases, " + number(s["frame_errors"]) + " frame errors"},
+      {"dropped", number(s["dropped_write_backs"]) + " write-backs"},
+  };
+  std::string out;
+  for (const auto& [title, value] : lines)
+    out += title + std::string(12 - title.size(), ' ') + value + "\n";
+  return out + "\n" + render_tiers(s["tiers"]);
+}
+
+std::string render_list(const Json& list) {
+  std::string out =
+      list["namespaces"].empty() ? "no namespaces\n" : render_namespaces(list["namespaces"]);
+  if (!list["blocks"].empty()) out += "\n" + render_blocks(list["blocks"]);
+  return out;
+}
+
+}  // namespace kvtier::ctl

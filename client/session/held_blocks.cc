@@ -1,0 +1,147 @@
+#include "client/session/held_blocks.h"
+
+#include <algorithm>
+
+#include "client/base/check.h"
+#include "client/session/session.h"
+
+namespace kvtier::session {
+
+HeldBlocks::HeldBlocks(std::shared_ptr<Session> session, std::shared_ptr<NamespaceEntry> ns,
+                       std::vector<Key> keys, std::span<const Token> tokens)
+    : session_(std::move(session)),
+      ns_(std::move(ns)),
+      keys_(std::move(keys)),
+      tokens_(tokens.begin(), tokens.end()) {
+  KVTIER_CHECK(tokens_.size() == keys_.size() * ns_->layout.block_tokens);
+}
+
+HeldBlocks::~HeldBlocks() {
+  KVTIER_CHECK(uses_ == 0);
+  release();
+}
+
+std::span<const Token> HeldBlocks::tokens(std::uint32_t block) const noexcept {
+  const std::size_t count = ns_->layout.block_tokens;
+  return std::span(tokens_).subspan(block * count, count);
+}
+
+void HeldBlocks::grant(std::shared_ptr<const Connection> connection, std::uint64_t id,
+                       std::vector<Block> blocks) {
+  const std::lock_guard lock(mutex_);
+  KVTIER_CHECK(connection_ == nullptr && blocks.size() <= keys_.size());
+  connection_ = std::move(connection);
+  term_ = connection_->term();
+  id_ = id;
+  blocks_ = std::move(blocks);
+  unsettled_ = static_cast<std::uint32_t>(
+      std::ranges::count(blocks_, Presence::on_its_way, &Block::presence));
+}
+
+bool HeldBlocks::land(std::uint32_t block, SlotRef slot) {
+  const std::lock_guard lock(mutex_);
+  if (block >= blocks_.size()) return false;
+  Block& b = blocks_[block];
+  if (b.presence != Presence::on_its_way) return true;  // a slot is never swapped under a copy
+  b.presence = slot ? Presence::ready : Presence::failed;
+  b.slot = std::move(slot);
+  if (--unsettled_ == 0) changed_.notify_all();
+  return true;
+}
+
+void HeldBlocks::wake() {
+  const std::lock_guard lock(mutex_);
+  changed_.notify_all();
+}
+
+std::uint32_t HeldBlocks::blocks() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<std::uint32_t>(blocks_.size());
+}
+
+Tier HeldBlocks::source(std::uint32_t block) const {
+  const std::lock_guard lock(mutex_);
+  KVTIER_CHECK(block < blocks_.size());
+  return blocks_[block].source;
+}
+
+std::array<std::uint32_t, kTiers> HeldBlocks::sources() const {
+  std::array<std::uint32_t, kTiers> count{};
+  const std::lock_guard lock(mutex_);
+  for (const Block& b : blocks_) ++count[index_of(b.source)];
+  return count;
+}
+
+std::uint32_t HeldBlocks::leading_ready() const {
+  const auto end =
+      std::ranges::find_if(blocks_, [](const Block& b) { return b.presence != Presence::ready; });
+  return static_cast<std::uint32_t>(end - blocks_.begin());
+}
+
+std::uint32_t HeldBlocks::wait_ready(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  if (blocks_.empty() || released_) return 0;
+  const bool in_time = changed_.wait_until(
+      lock, deadline, [&] { return unsettled_ == 0 || released_ || !connection_->alive(); });
+  if (!in_time) Counters::add(session_->counters().deadlines_missed);
+  const std::uint32_t ready = released_ ? 0 : leading_ready();
+  lock.unlock();
+  if (alive()) return ready;
+  note_loss();
+  return 0;
+}
+
+std::vector<HeldBlocks::Block> HeldBlocks::snapshot() const {
+  const std::lock_guard lock(mutex_);
+  return blocks_;
+}
+
+bool HeldBlocks::alive() const {
+  const std::lock_guard lock(mutex_);
+  return blocks_.empty() || (!release_sent_ && connection_->holds(term_, Clock::now()));
+}
+
+bool HeldBlocks::held() const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (released_) return false;
+  }
+  return alive();
+}
+
+void HeldBlocks::release() {
+  std::unique_lock lock(mutex_);
+  released_ = true;
+  changed_.notify_all();
+  if (uses_ == 0) send_release(lock);
+}
+
+bool HeldBlocks::begin_use() {
+  const std::lock_guard lock(mutex_);
+  if (release_sent_) return false;
+  ++uses_;
+  return true;
+}
+
+void HeldBlocks::end_use() {
+  std::unique_lock lock(mutex_);
+  KVTIER_CHECK(uses_ > 0);
+  if (--uses_ == 0 && released_) send_release(lock);
+}
+
+void HeldBlocks::send_release(std::unique_lock<std::mutex>& lock) {
+  if (std::exchange(release_sent_, true) || id_ == 0) return;
+  const auto connection = connection_;
+  lock.unlock();
+  session_->release(connection, id_);
+}
+
+void HeldBlocks::note_loss() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(loss_noted_, true)) return;
+  }
+  Counters::add(session_->counters().leases_lost);
+}
+
+}  // namespace kvtier::session

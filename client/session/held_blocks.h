@@ -1,0 +1,88 @@
+// The state behind a Lease: blocks of a prefix that the daemon holds for us, on one connection.
+//
+// The session thread grants it and reports what landed; engine and copy threads ask. It is released
+// at most once, and not before the last copy out of it has ended.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "client/session/connection.h"
+#include "client/session/extent_mapping.h"
+#include "client/session/namespace_entry.h"
+
+namespace kvtier::session {
+
+class Session;
+
+class HeldBlocks : public std::enable_shared_from_this<HeldBlocks> {
+ public:
+  enum class Presence : std::uint8_t { on_its_way, ready, failed };
+  struct Block {
+    Presence presence = Presence::on_its_way;
+    Tier source = Tier::disk;
+    SlotRef slot;
+  };
+
+  HeldBlocks(std::shared_ptr<Session> session, std::shared_ptr<NamespaceEntry> ns,
+             std::vector<Key> keys, std::span<const Token> tokens);
+  ~HeldBlocks();
+
+  NamespaceEntry& ns() const noexcept { return *ns_; }
+  const std::shared_ptr<NamespaceEntry>& ns_ptr() const noexcept { return ns_; }
+  const std::shared_ptr<Session>& session() const noexcept { return session_; }
+  const std::vector<Key>& keys() const noexcept { return keys_; }
+  Key parent(std::uint32_t block) const noexcept { return block == 0 ? Key{} : keys_[block - 1]; }
+  std::span<const Token> tokens(std::uint32_t block) const noexcept;
+
+  // Session thread.
+  void grant(std::shared_ptr<const Connection> connection, std::uint64_t id,
+             std::vector<Block> blocks);
+  // A slot without memory: the block failed. False if there is no such block.
+  bool land(std::uint32_t block, SlotRef slot);
+  void wake();  // the connection has ended
+
+  std::uint32_t blocks() const;
+  Tier source(std::uint32_t block) const;
+  // How many blocks came from each tier.
+  std::array<std::uint32_t, kTiers> sources() const;
+  std::uint32_t wait_ready(Deadline deadline);
+  std::vector<Block> snapshot() const;
+
+  // Whether the daemon still holds the blocks, released by the engine or not.
+  bool alive() const;
+  bool held() const;
+  void release();
+  // Copies out of the blocks delay the release. False once it is on its way.
+  bool begin_use();
+  void end_use();
+  // Counts the loss of this lease once.
+  void note_loss();
+
+ private:
+  std::uint32_t leading_ready() const;
+  void send_release(std::unique_lock<std::mutex>& lock);
+
+  const std::shared_ptr<Session> session_;
+  const std::shared_ptr<NamespaceEntry> ns_;
+  const std::vector<Key> keys_;
+  const std::vector<Token> tokens_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::shared_ptr<const Connection> connection_;  // null until granted
+  std::uint64_t id_ = 0;
+  std::uint32_t term_ = 0;
+  std::vector<Block> blocks_;
+  std::uint32_t unsettled_ = 0;
+  std::uint32_t uses_ = 0;
+  bool released_ = false;
+  bool release_sent_ = false;
+  bool loss_noted_ = false;
+};
+
+}  // namespace kvtier::session

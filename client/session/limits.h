@@ -1,0 +1,48 @@
+// Every bound of the client in one place.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+#include "client/base/units.h"
+#include "client/wire/frame.h"
+
+namespace kvtier::session {
+
+using std::chrono::milliseconds;
+
+inline constexpr milliseconds kReconnectDelayMin{10};
+// A daemon that owes an answer (other than to flush, which waits for disks) and sends nothing at
+// all for this long is taken for dead: the session drops the connection and makes a new one.
+inline constexpr milliseconds kAnswerMax{5000};
+// How long closing may take to hand unused slots back.
+inline constexpr milliseconds kCloseMax{100};
+// Unsent bytes; a peer that lets more pile up does not read and loses the session.
+inline constexpr std::size_t kUnsentBytesMax = 16_MiB;
+inline constexpr std::size_t kPendingMax = 4096;
+// Requests that one flush makes at most, so that slots asked for meanwhile are at hand after it.
+inline constexpr int kFlushRounds = 4;
+inline constexpr std::size_t kExtentsMax = 65536;
+inline constexpr std::size_t kBadKeysMax = 256;
+
+// After the daemon granted no slot of a tier, it is not asked again for this long.
+inline constexpr milliseconds kSlotBackoff{100};
+// A write-back that nobody waits for may stay this long without a slot while slots are on their
+// way.
+inline constexpr milliseconds kSlotLinger{50};
+inline constexpr std::uint32_t kSlotsAheadMax = wire::kReserveMax;
+
+// Beyond it the caller of load_into() copies by itself.
+inline constexpr std::size_t kLoadsQueuedMax = 64;
+inline constexpr std::size_t kPromotionsQueuedMax = 64;
+inline constexpr std::size_t kPromotionBlocksMax = 256;
+// A promotion keeps a lease for at most this long after its load.
+inline constexpr milliseconds kPromotionMax{100};
+inline constexpr std::uint32_t kWriteBacksQueuedMax = 1U << 20;
+
+static_assert(kUnsentBytesMax >= 2 * kSlotsAheadMax * (1024 * 4 + 256), "all slots' commits fit");
+static_assert(kUnsentBytesMax >= 4 * wire::kFrameBytesMax);
+static_assert(kSlotLinger < kSlotBackoff);
+
+}  // namespace kvtier::session

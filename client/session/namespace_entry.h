@@ -1,0 +1,37 @@
+// A namespace that the engine opened: what it is, its slots at hand, and its handle on the current
+// connection.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <vector>
+
+#include "client/session/slot_pool.h"
+#include "kvtier/client.h"
+
+namespace kvtier::session {
+
+struct NamespaceEntry {
+  NamespaceEntry(const Namespace& n, std::uint32_t slots_ahead)
+      : ns(n),
+        id(id_of(n)),
+        layout(RecordLayout::of(n)),
+        pools{SlotPool(slots_ahead), SlotPool(slots_ahead)} {}
+
+  const Namespace ns;
+  const NamespaceId id;
+  const RecordLayout layout;
+  std::array<SlotPool, 2> pools;  // device and host
+  SlotPool& pool(Tier tier) noexcept { return pools[index_of(tier)]; }
+
+  // The rest belongs to the session thread.
+  enum class State { closed, opening, open, refused };
+  State state = State::closed;
+  std::uint32_t handle = 0;
+  Error refusal{Errc::refused, {}};
+  std::vector<std::function<void(Result<std::uint32_t>)>> waiting;  // for the handle
+};
+
+inline constexpr std::array<Tier, 2> kMemoryTiers{Tier::device, Tier::host};
+
+}  // namespace kvtier::session

@@ -1,0 +1,258 @@
+// Namespaces, leases, slots and commits, as the session asks for them.
+#include <algorithm>
+
+#include "client/session/limits.h"
+#include "client/session/session.h"
+
+namespace kvtier::session {
+namespace {
+
+Error malformed(const std::string& what) {
+  return make_error(Errc::malformed, "kvtierd sent " + what);
+}
+
+Error not_connected() {
+  return make_error(Errc::unavailable, "not connected to kvtierd");
+}
+
+capnp::Data::Reader data(const void* bytes, std::size_t count) {
+  return {static_cast<const kj::byte*>(bytes), count};
+}
+
+capnp::Data::Reader data(const Key& key) {
+  return data(key.bytes.data(), key.bytes.size());
+}
+
+}  // namespace
+
+void Session::open_on_daemon(const std::shared_ptr<NamespaceEntry>& ns) {
+  ns->state = NamespaceEntry::State::opening;
+  for (SlotPool& pool : ns->pools) pool.expect();
+  const auto encoded = encode(ns->ns);
+  const auto done = [this, ns](Result<wire::Message::Reader> reply) -> Result<void> {
+    for (SlotPool& pool : ns->pools) pool.give_up();
+    if (!reply) {
+      ns->state = NamespaceEntry::State::refused;
+      ns->refusal = reply.error();
+      slots_changed_();
+      for (auto& use : std::exchange(ns->waiting, {})) use(reply.error());
+      return {};
+    }
+    if (!reply->isOpened()) return malformed("something else than an opened namespace");
+    ns->state = NamespaceEntry::State::open;
+    ns->handle = reply->getOpened();
+    refill(ns);
+    for (auto& use : std::exchange(ns->waiting, {})) use(ns->handle);
+    return {};
+  };
+  ask([&](wire::Message::Builder m) { m.setOpenNamespace(data(encoded.data(), encoded.size())); },
+      done);
+}
+
+void Session::with_handle(NamespaceEntry& ns, std::function<void(Result<std::uint32_t>)> use) {
+  if (!connection_) return use(not_connected());
+  switch (ns.state) {
+    case NamespaceEntry::State::open:
+      return use(ns.handle);
+    case NamespaceEntry::State::refused:
+      return use(ns.refusal);
+    default:
+      ns.waiting.push_back(std::move(use));
+  }
+}
+
+void Session::ask_lease(std::uint32_t handle, const std::shared_ptr<HeldBlocks>& hold,
+                        const std::shared_ptr<Outcome>& outcome) {
+  const auto done = [this, hold, outcome](Result<wire::Message::Reader> reply) -> Result<void> {
+    if (!reply) {
+      outcome->set(reply.error());
+      return {};
+    }
+    if (!reply->isLeased()) return malformed("something else than a lease");
+    return take_lease(reply->getLeased(), hold, outcome);
+  };
+  ask(
+      [&](wire::Message::Builder m) {
+        auto lease = m.initLease();
+        lease.setNs(handle);
+        lease.setKeys(data(hold->keys().data(), hold->keys().size() * sizeof(Key)));
+      },
+      done);
+}
+
+Result<void> Session::take_lease(wire::Leased::Reader leased,
+                                 const std::shared_ptr<HeldBlocks>& hold,
+                                 const std::shared_ptr<Outcome>& outcome) {
+  const auto slots = leased.getSlots();
+  const auto tiers = leased.getTiers();
+  if (slots.size() != tiers.size() || slots.size() > hold->keys().size() ||
+      (slots.size() > 0 && leased.getLease() == 0)) {
+    return malformed("a lease of another shape than asked for");
+  }
+  std::vector<HeldBlocks::Block> blocks(slots.size());
+  for (std::uint32_t i = 0; i < slots.size(); ++i) {
+    if (tiers[i] >= kTiers) return malformed("a tier that does not exist");
+    blocks[i].source = static_cast<Tier>(tiers[i]);
+    if (slots[i] == 0) continue;
+    blocks[i].slot = resolve(slots[i], hold->ns().layout.record_bytes);
+    if (!blocks[i].slot) return malformed("a slot that is in no extent");
+    blocks[i].presence = HeldBlocks::Presence::ready;
+  }
+  hold->grant(connection_, leased.getLease(), std::move(blocks));
+  if (leased.getLease() != 0) leases_[leased.getLease()] = hold;
+  // Nobody waits any more: the daemon must not keep what nobody will use.
+  if (!outcome->set({})) hold->release();
+  return {};
+}
+
+void Session::ask_slots(const std::shared_ptr<NamespaceEntry>& ns, Tier tier, std::uint32_t count) {
+  if (!connection_ || ns->state != NamespaceEntry::State::open) {
+    ns->pool(tier).give_up();
+    return slots_changed_();
+  }
+  const auto done = [this, ns, tier](Result<wire::Message::Reader> reply) {
+    const auto taken = take_slots(*ns, tier, std::move(reply));
+    slots_changed_();
+    return taken;
+  };
+  ask(
+      [&](wire::Message::Builder m) {
+        auto reserve = m.initReserve();
+        reserve.setNs(ns->handle);
+        reserve.setTier(static_cast<std::uint8_t>(tier));
+        reserve.setCount(count);
+      },
+      done);
+}
+
+Result<void> Session::take_slots(NamespaceEntry& ns, Tier tier,
+                                 Result<wire::Message::Reader> reply) {
+  std::vector<ReservedSlot> slots;
+  if (reply) {
+    if (!reply->isReserved()) return malformed("something else than reserved slots");
+    for (const std::uint64_t name : reply->getReserved().getSlots()) {
+      SlotRef ref = resolve(name, ns.layout.record_bytes);
+      if (!ref || ref.extent->tier != tier)
+        return malformed("a reserved slot that is in no extent");
+      slots.push_back({std::move(ref), connection_});
+    }
+  }
+  ns.pool(tier).arrive(std::move(slots), Clock::now());
+  return {};
+}
+
+void Session::add_flush(Flush flush) {
+  if (!connection_ || flushes_.size() >= kPendingMax) {
+    flush.outcome->set(not_connected());
+    return;
+  }
+  flushes_.push_back(std::move(flush));
+  ask_flush();
+}
+
+void Session::ask_flush() {
+  if (flushing_ || flushes_.empty()) return;
+  flushing_ = true;
+  const auto done = [this, asking = std::exchange(flushes_, {})](
+                        Result<wire::Message::Reader> reply) -> Result<void> {
+    flushing_ = false;
+    if (reply && !reply->isDone()) return malformed("something else than the end of a flush");
+    end_flushes(asking, reply ? Result<void>() : Result<void>(reply.error()));
+    if (connection_ && connection_->alive()) ask_flush();
+    return {};
+  };
+  ask([](wire::Message::Builder m) { m.setFlush(); }, done, Patience::unbounded);
+}
+
+void Session::end_flushes(std::vector<Flush> flushes, const Result<void>& result) {
+  bool expected = false;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& ns : namespaces_) {
+      for (const SlotPool& pool : ns->pools) expected = expected || pool.expected();
+    }
+  }
+  for (Flush& flush : flushes) {
+    // One more round brings the slots that were asked for meanwhile.
+    if (result && expected && --flush.rounds_left > 0) {
+      flushes_.push_back(std::move(flush));
+    } else {
+      flush.outcome->set(result);
+    }
+  }
+}
+
+void Session::send_commits(std::vector<FilledBlock> blocks) {
+  const auto gone = std::erase_if(blocks, [&](const FilledBlock& b) {
+    return !connection_ || b.slots.front().connection != connection_;
+  });
+  if (gone > 0) Counters::add(counters_.dropped, gone);
+  std::ranges::stable_sort(blocks, {}, [](const FilledBlock& b) { return b.ns.get(); });
+  for (std::size_t at = 0; at < blocks.size();) {
+    std::size_t end = at;
+    while (end < blocks.size() && end - at < wire::kCommitBlocksMax &&
+           blocks[end].ns == blocks[at].ns)
+      ++end;
+    send_commit_frame(std::span(blocks).subspan(at, end - at));
+    at = end;
+  }
+}
+
+void Session::send_commit_frame(std::span<const FilledBlock> blocks) {
+  const auto done = [](Result<wire::Message::Reader> reply) -> Result<void> {
+    if (reply && !reply->isCommitted()) return malformed("something else than commits");
+    return {};
+  };
+  ask(
+      [&](wire::Message::Builder m) {
+        auto commit = m.initCommit();
+        commit.setNs(blocks.front().ns->handle);
+        auto list = commit.initBlocks(static_cast<unsigned>(blocks.size()));
+        for (unsigned i = 0; i < list.size(); ++i) {
+          const FilledBlock& from = blocks[i];
+          auto to = list[i];
+          to.setKey(data(from.key));
+          to.setParent(data(from.parent));
+          to.setBlockIndex(from.block_index);
+          to.setTokens(data(from.tokens.data(), from.tokens.size() * sizeof(Token)));
+          auto slots = to.initSlots(static_cast<unsigned>(from.slots.size()));
+          for (unsigned s = 0; s < slots.size(); ++s) slots.set(s, from.slots[s].ref.name);
+        }
+      },
+      done);
+}
+
+void Session::send_report(Clock::time_point now) {
+  report_soon_ = false;
+  next_report_ = now + connection_->lease_time() / 3;
+  std::vector<Key> bad;
+  {
+    const std::lock_guard lock(mutex_);
+    bad.swap(bad_keys_);
+  }
+  const auto since = [](const Counters::Counter& counter, std::uint64_t& reported) {
+    const std::uint64_t total = Counters::get(counter);
+    return total - std::exchange(reported, total);
+  };
+  tell([&](wire::Message::Builder m) {
+    auto report = m.initReport();
+    report.setLookedUp(since(counters_.looked_up, reported_.looked_up));
+    report.setMisses(since(counters_.misses, reported_.misses));
+    report.setFaults(since(counters_.proof_faults, reported_.proof_faults));
+    report.setDropped(since(counters_.dropped, reported_.dropped));
+    auto keys = report.initBadKeys(static_cast<unsigned>(bad.size()));
+    for (unsigned i = 0; i < keys.size(); ++i) keys.set(i, data(bad[i]));
+  });
+}
+
+void Session::abandon(const std::vector<ReservedSlot>& slots) {
+  for (std::size_t at = 0; at < slots.size(); at += wire::kReserveMax) {
+    const auto count = std::min<std::size_t>(slots.size() - at, wire::kReserveMax);
+    tell([&](wire::Message::Builder m) {
+      auto list = m.initAbandon(static_cast<unsigned>(count));
+      for (unsigned i = 0; i < list.size(); ++i) list.set(i, slots[at + i].ref.name);
+    });
+  }
+}
+
+}  // namespace kvtier::session

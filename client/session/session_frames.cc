@@ -1,0 +1,200 @@
+// Keeping the conversation: frames, welcome, and what the daemon says unasked.
+#include <algorithm>
+
+#include "client/session/limits.h"
+#include "client/session/session.h"
+
+namespace kvtier::session {
+namespace {
+
+Error malformed(const std::string& what) {
+  return make_error(Errc::malformed, "kvtierd sent " + what);
+}
+
+}  // namespace
+
+void Session::tell(const Fill& fill) {
+  capnp::MallocMessageBuilder message;
+  fill(message.initRoot<wire::Message>());
+  if (auto good = socket_.push(message); !good && !broken_) broken_ = good.error();
+}
+
+void Session::ask(const Fill& fill, Done done, Patience patience) {
+  if (pending_.size() >= kPendingMax) {
+    [[maybe_unused]] const auto ignored =
+        done(make_error(Errc::unavailable, "too many requests wait for kvtierd"));
+    return;
+  }
+  const std::uint64_t id = ++last_id_;
+  pending_.emplace(id, Pending{std::move(done), patience, Clock::now()});
+  tell([&](wire::Message::Builder m) {
+    m.setId(id);
+    fill(m);
+  });
+}
+
+void Session::send() {
+  if (!socket_.unsent()) return;
+  const auto before = Clock::now();
+  if (auto good = socket_.send(); !good) {
+    if (!broken_) broken_ = good.error();
+  } else if (connection_ && !socket_.unsent()) {
+    connection_->sent_all(before);
+  }
+}
+
+Result<void> Session::check_answers(Clock::time_point now) const {
+  const auto owed = std::ranges::find_if(
+      pending_, [](const auto& p) { return p.second.patience == Patience::bounded; });
+  if (owed == pending_.end() || now - std::max(owed->second.asked, last_received_) < kAnswerMax)
+    return {};
+  return make_error(Errc::unavailable, "kvtierd at " + options_.socket + " has not answered for " +
+                                           std::to_string(kAnswerMax.count()) + " ms");
+}
+
+Result<void> Session::receive() {
+  std::vector<wire::Frame> frames;
+  const auto received = socket_.receive(frames);
+  if (!frames.empty()) last_received_ = Clock::now();
+  for (wire::Frame& frame : frames) {
+    if (auto good = handle(frame); !good) return good;
+  }
+  return received;
+}
+
+Result<void> Session::handle(wire::Frame& frame) {
+  std::uint64_t id = 0;
+  Result<void> handled;
+  const auto read = frame.read([&](wire::Message::Reader message) {
+    id = message.getId();
+    if (id == 0) handled = handle_event(frame, message);
+  });
+  if (!read) return read;
+  return id == 0 ? handled : handle_reply(frame, id);
+}
+
+Result<void> Session::handle_reply(wire::Frame& frame, std::uint64_t id) {
+  auto node = pending_.extract(id);
+  if (node.empty()) return malformed("an answer that nobody asked for");
+  const Done& done = node.mapped().done;
+  Result<void> handled;
+  const auto read = frame.read([&](wire::Message::Reader message) {
+    if (message.isError()) {
+      handled = done(error_of(message.getError()));
+    } else if (message.isWelcome()) {
+      // The one answer that carries a descriptor.
+      handled = connection_ ? malformed("a second welcome") : welcome(frame, message);
+    } else {
+      handled = done(message);
+    }
+  });
+  if (read) return handled;
+  // Its bytes were no message; whoever waits must hear of it all the same.
+  [[maybe_unused]] const auto ignored = done(read.error());
+  return read;
+}
+
+void Session::say_hello() {
+  hello_sent_ = Clock::now();
+  const auto done = [](Result<wire::Message::Reader> reply) -> Result<void> {
+    if (!reply) return reply.error();
+    return malformed("something else than a welcome");
+  };
+  ask(
+      [&](wire::Message::Builder m) {
+        auto hello = m.initHello();
+        hello.setVersion(wire::kProtocolVersion);
+        hello.setFeatures(wire::kFeatures);
+        hello.setName(options_.name);
+      },
+      done);
+}
+
+Result<void> Session::welcome(wire::Frame& frame, wire::Message::Reader message) {
+  const auto welcome = message.getWelcome();
+  if (welcome.getVersion() != wire::kProtocolVersion) {
+    return make_error(Errc::version, "kvtierd at " + options_.socket + " speaks protocol version " +
+                                         std::to_string(welcome.getVersion()) +
+                                         ", this client version " +
+                                         std::to_string(wire::kProtocolVersion) +
+                                         "; install the same release of both");
+  }
+  if (welcome.getLeaseMs() == 0) return malformed("a lease time of 0");
+  const UniqueFd fd = frame.take_descriptor();
+  if (auto good = check_size(fd, welcome.getDirectoryBytes()); !good) return good;
+  auto directory = DirectoryView::map(fd.get(), welcome.getDirectoryBytes());
+  if (!directory) return directory.error();
+  connection_ = std::make_shared<Connection>(std::move(*directory),
+                                             milliseconds(welcome.getLeaseMs()), hello_sent_);
+  directory_.publish(connection_);
+  delay_ = kReconnectDelayMin;
+  next_report_ = Clock::now() + connection_->lease_time() / 3;
+  Counters::add(counters_.connects);
+  std::vector<std::shared_ptr<NamespaceEntry>> namespaces;
+  {
+    const std::lock_guard lock(mutex_);
+    namespaces = namespaces_;
+  }
+  for (const auto& ns : namespaces) open_on_daemon(ns);
+  const std::lock_guard lock(mutex_);
+  connected_ = true;
+  state_changed_.notify_all();
+  return {};
+}
+
+Result<void> Session::handle_event(wire::Frame& frame, wire::Message::Reader message) {
+  if (!connection_) {
+    if (message.isError()) return error_of(message.getError());
+    return malformed("an event before its welcome");
+  }
+  switch (message.which()) {
+    case wire::Message::EXTENT:
+      return map_extent(frame, message.getExtent());
+    case wire::Message::EXTENT_GONE:
+      extents_.erase(message.getExtentGone());
+      return {};
+    case wire::Message::READY:
+      return land(message.getReady());
+    case wire::Message::ERROR:
+      return error_of(message.getError());
+    default:
+      return malformed("an unknown event");
+  }
+}
+
+Result<void> Session::map_extent(wire::Frame& frame, wire::Extent::Reader extent) {
+  if (extent.getTier() >= index_of(Tier::disk)) return malformed("an extent that is not memory");
+  if (extents_.size() >= kExtentsMax) return malformed("too many extents");
+  auto mapping = ExtentMapping::map(frame.take_descriptor(), static_cast<Tier>(extent.getTier()),
+                                    extent.getBytes(), extent.getSlotBytes());
+  if (!mapping) return mapping.error();
+  if (!extents_.emplace(extent.getId(), *mapping).second) return malformed("an extent twice");
+  return {};
+}
+
+SlotRef Session::resolve(std::uint64_t name, std::uint64_t record_bytes) const {
+  const auto extent = extents_.find(static_cast<std::uint32_t>(name >> 32));
+  if (extent == extents_.end() || (name & 0xFFFFFFFF) >= extent->second->slots() ||
+      extent->second->slot_bytes < record_bytes) {
+    return {};
+  }
+  return {name, extent->second};
+}
+
+Result<void> Session::land(wire::Ready::Reader ready) {
+  const auto blocks = ready.getBlocks();
+  const auto slots = ready.getSlots();
+  if (blocks.size() != slots.size()) return malformed("a ready event with blocks but no slots");
+  const auto lease = leases_.find(ready.getLease());
+  // Released while the event was on its way.
+  const auto hold = lease == leases_.end() ? nullptr : lease->second.lock();
+  if (!hold) return {};
+  for (std::uint32_t i = 0; i < blocks.size(); ++i) {
+    SlotRef slot = resolve(slots[i], hold->ns().layout.record_bytes);
+    if (!slot && slots[i] != 0) return malformed("a slot that is in no extent");
+    if (!hold->land(blocks[i], std::move(slot))) return malformed("a block that was not leased");
+  }
+  return {};
+}
+
+}  // namespace kvtier::session

@@ -1,0 +1,167 @@
+#include "client/transfer/cache.h"
+
+#include <algorithm>
+
+#include "client/session/limits.h"
+#include "client/transfer/promotion_job.h"
+
+namespace kvtier::transfer {
+namespace {
+
+using session::Counters;
+using session::HeldBlocks;
+
+// The states are private to the public handles; only what makes a handle knows their type.
+template <class Handle, class State, class... Parts>
+Handle make_handle(Handle (*make)(std::shared_ptr<State>) noexcept, Parts&&... parts) {
+  return make(std::make_shared<State>(State{std::forward<Parts>(parts)...}));
+}
+
+// Hashes and probes a prefix block by block, a few blocks ahead once there are hits.
+Match match_in(const DirectoryView& directory, const NamespaceId& ns, std::uint32_t block_tokens,
+               std::span<const Token> tokens) noexcept {
+  constexpr std::size_t kAhead = 8;
+  Key ring[kAhead];
+  Match match;
+  const std::size_t blocks = blocks_matchable(tokens.size(), block_tokens);
+  std::size_t hashed = 0;
+  std::size_t ahead = 1;  // a miss costs the hash of one block
+  Key parent;
+  for (std::size_t i = 0; i < blocks; ++i) {
+    for (; hashed < std::min(blocks, i + ahead); ++hashed) {
+      parent = chain_key(ns, parent, tokens.subspan(hashed * block_tokens, block_tokens));
+      ring[hashed % kAhead] = parent;
+      directory.prefetch(parent);
+    }
+    const TierSet tiers = directory.find(ring[i % kAhead]);
+    const auto fastest = std::ranges::find_if(kAllTiers, [&](Tier t) { return tiers.has(t); });
+    if (fastest == kAllTiers.end()) break;
+    ++match.blocks;
+    ++match.per_tier[index_of(*fastest)];
+    ahead = std::min(ahead * 2, kAhead);
+  }
+  return match;
+}
+
+class CacheImpl final : public Cache {
+ public:
+  CacheImpl(Parts parts, std::shared_ptr<session::NamespaceEntry> ns)
+      : parts_(std::move(parts)), ns_(std::move(ns)) {}
+
+  const Namespace& ns() const noexcept override { return ns_->ns; }
+  const NamespaceId& id() const noexcept override { return ns_->id; }
+  const RecordLayout& layout() const noexcept override { return ns_->layout; }
+
+  Match match(std::span<const Token> tokens) const noexcept override {
+    return parts_.session->directory().read([&](const DirectoryView* view) {
+      return view == nullptr ? Match{} : match_in(*view, ns_->id, ns_->layout.block_tokens, tokens);
+    });
+  }
+
+  Result<Lease> lease(std::span<const Token> tokens, std::uint32_t blocks,
+                      Deadline deadline) override {
+    const auto matchable = blocks_matchable(tokens.size(), ns_->layout.block_tokens);
+    const auto wanted = std::min<std::size_t>({blocks, matchable, wire::kLeaseBlocksMax});
+    const auto prefix = tokens.first(wanted * ns_->layout.block_tokens);
+    auto hold = std::make_shared<HeldBlocks>(
+        parts_.session, ns_, chain_keys(ns_->id, ns_->layout.block_tokens, prefix), prefix);
+    Result<void> granted;
+    if (wanted > 0) granted = parts_.session->lease(hold, deadline);
+    count(*hold, matchable, granted.has_value());
+    if (!granted) return granted.error();
+    return make_handle(&CacheImpl::make_lease, std::move(hold), parts_.copies);
+  }
+
+  WriteBack write_back(std::span<const Token> tokens, std::uint32_t first_block, const Pages& pages,
+                       Stream stream) noexcept override {
+    auto job = queue_write_back(tokens, first_block, pages, stream);
+    return make_handle(&CacheImpl::make_write_back, std::move(job), parts_.copies);
+  }
+
+ private:
+  void count(const HeldBlocks& hold, std::size_t matchable, bool granted) {
+    Counters& counters = parts_.session->counters();
+    std::size_t misses = matchable;
+    if (granted) {
+      const auto sources = hold.sources();
+      for (std::size_t i = 0; i < kTiers; ++i) Counters::add(counters.hits[i], sources[i]);
+      misses -= hold.blocks();
+    }
+    Counters::add(counters.looked_up, matchable);
+    Counters::add(counters.misses, misses);
+  }
+
+  std::shared_ptr<WriteBackJob> queue_write_back(std::span<const Token> tokens,
+                                                 std::uint32_t first_block, const Pages& pages,
+                                                 Stream stream) {
+    const std::uint32_t block_tokens = ns_->layout.block_tokens;
+    const std::size_t complete = tokens.size() / block_tokens;
+    auto table = PageTable::of(pages, ns_->layout, stream);
+    const std::size_t after_first = complete > first_block ? complete - first_block : 0;
+    if (!table) {
+      drop(
+          std::min<std::size_t>(after_first, std::max(pages.records.size(), pages.k_pages.size())));
+      return nullptr;
+    }
+    WriteBackJob::Work work;
+    const auto offered =
+        static_cast<std::uint32_t>(std::min<std::size_t>(after_first, table->blocks()));
+    work.first_block = first_block;
+    work.blocks = parts_.budget->take(offered);
+    drop(offered - work.blocks);
+    if (work.blocks == 0) return nullptr;
+    const auto prefix = tokens.first(std::size_t{first_block + work.blocks} * block_tokens);
+    const auto written = prefix.subspan(std::size_t{first_block} * block_tokens);
+    work.keys = chain_keys(ns_->id, block_tokens, prefix);
+    work.tokens.assign(written.begin(), written.end());
+    work.pages = std::move(*table);
+    parts_.session->refill(ns_);
+    auto job = std::make_shared<WriteBackJob>(parts_.session, ns_, parts_.budget, std::move(work));
+    if (!parts_.copies->push(CopyQueue::Priority::write_back, job, session::kWriteBacksQueuedMax)) {
+      job->abandon();
+    }
+    return job;
+  }
+
+  void drop(std::size_t blocks) { Counters::add(parts_.session->counters().dropped, blocks); }
+
+  const Parts parts_;
+  const std::shared_ptr<session::NamespaceEntry> ns_;
+};
+
+void queue_promotion(const std::shared_ptr<HeldBlocks>& hold,
+                     const std::shared_ptr<CopyQueue>& copies, std::uint32_t blocks) {
+  if (!PromotionJob::worthwhile(*hold, blocks) || !hold->begin_use()) return;
+  copies->push(CopyQueue::Priority::promotion, std::make_shared<PromotionJob>(hold, blocks),
+               session::kPromotionsQueuedMax);
+}
+
+}  // namespace
+
+std::shared_ptr<Cache> make_cache(Parts parts, std::shared_ptr<session::NamespaceEntry> ns) {
+  return std::make_shared<CacheImpl>(std::move(parts), std::move(ns));
+}
+
+Result<std::shared_ptr<LoadJob>> start_load(const std::shared_ptr<HeldBlocks>& hold,
+                                            const std::shared_ptr<CopyQueue>& copies,
+                                            const Pages& pages, Stream stream) {
+  auto table = PageTable::of(pages, hold->ns().layout, stream);
+  if (!table) return table.error();
+  if (!hold->held() || !hold->begin_use()) {
+    if (!hold->alive()) hold->note_loss();
+    return make_error(Errc::stale, "the lease is no longer held");
+  }
+  // Not the job itself: it would keep itself alive.
+  const auto blocks = std::make_shared<std::uint32_t>(0);
+  auto job = std::make_shared<LoadJob>(
+      hold, std::move(*table), [hold, copies, blocks] { queue_promotion(hold, copies, *blocks); });
+  *blocks = job->blocks();
+  if (*blocks == 0 || copies->push(CopyQueue::Priority::load, job, session::kLoadsQueuedMax))
+    return job;
+  // The queue is full, or the client is gone and finish() will say so.
+  while (job->step() != CopyJob::Step::done) {
+  }
+  return job;
+}
+
+}  // namespace kvtier::transfer

@@ -1,0 +1,45 @@
+// One namespace as one engine uses it: matching, leasing and writing back.
+#pragma once
+
+#include <memory>
+
+#include "client/session/session.h"
+#include "client/transfer/copy_queue.h"
+#include "client/transfer/load_job.h"
+#include "client/transfer/write_back_job.h"
+
+namespace kvtier::transfer {
+
+// What a client's objects share, and what outlives the client while they exist.
+struct Parts {
+  std::shared_ptr<session::Session> session;
+  std::shared_ptr<CopyQueue> copies;
+  std::shared_ptr<WriteBackBudget> budget;
+};
+
+std::shared_ptr<Cache> make_cache(Parts parts, std::shared_ptr<session::NamespaceEntry> ns);
+
+// Copies the leading blocks of `hold`, and queues their promotion once they have landed.
+// Errors: stale, invalid.
+Result<std::shared_ptr<LoadJob>> start_load(const std::shared_ptr<session::HeldBlocks>& hold,
+                                            const std::shared_ptr<CopyQueue>& copies,
+                                            const Pages& pages, Stream stream);
+
+}  // namespace kvtier::transfer
+
+namespace kvtier {
+
+// The states behind the public handles.
+struct Lease::State {
+  std::shared_ptr<session::HeldBlocks> hold;
+  std::shared_ptr<transfer::CopyQueue> copies;
+};
+struct Load::State {
+  std::shared_ptr<transfer::LoadJob> job;
+};
+struct WriteBack::State {
+  std::shared_ptr<transfer::WriteBackJob> job;  // null: nothing was taken
+  std::shared_ptr<transfer::CopyQueue> copies;
+};
+
+}  // namespace kvtier

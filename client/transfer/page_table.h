@@ -1,0 +1,37 @@
+// A checked copy of an engine's Pages: which memory belongs to which block and layer, and moving
+// one block or one layer between it and records.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kvtier/client.h"
+
+namespace kvtier::transfer {
+
+class PageTable {
+ public:
+  PageTable() = default;
+  // Errors: invalid, naming what is wrong.
+  static Result<PageTable> of(const Pages& pages, const RecordLayout& layout, Stream stream);
+
+  std::uint32_t blocks() const noexcept { return blocks_; }
+
+  // records[i] -> block i, layer `layer` of all of them. Layer 0 brings the header of record pages
+  // with it.
+  void load_layer(std::uint32_t layer, std::span<std::byte* const> records) const noexcept;
+  // Block `block` -> `record`: payload and scales; its header is the caller's business.
+  void store(std::uint32_t block, std::byte* record) const noexcept;
+
+ private:
+  RecordLayout layout_;
+  std::uint32_t blocks_ = 0;
+  std::vector<std::byte*> records_;
+  std::vector<void*> k_;
+  std::vector<void*> v_;
+  DType type_ = DType::f32;
+};
+
+}  // namespace kvtier::transfer

@@ -1,0 +1,58 @@
+#include "client/transfer/promotion_job.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "client/session/limits.h"
+#include "client/session/session.h"
+
+namespace kvtier::transfer {
+
+using session::HeldBlocks;
+
+PromotionJob::PromotionJob(std::shared_ptr<HeldBlocks> hold, std::uint32_t blocks)
+    : hold_(std::move(hold)),
+      blocks_(hold_->snapshot()),
+      count_(std::min<std::uint32_t>(blocks, session::kPromotionBlocksMax)),
+      give_up_(Clock::now() + session::kPromotionMax) {}
+
+PromotionJob::~PromotionJob() {
+  hold_->end_use();
+}
+
+bool PromotionJob::worthwhile(const HeldBlocks& hold, std::uint32_t blocks) {
+  const auto held = hold.snapshot();
+  return std::any_of(held.begin(), held.begin() + blocks,
+                     [](const HeldBlocks::Block& b) { return b.slot.extent->tier == Tier::host; });
+}
+
+CopyJob::Step PromotionJob::step() noexcept {
+  while (next_ < count_ && blocks_[next_].slot.extent->tier != Tier::host) ++next_;
+  if (next_ == count_ || Clock::now() >= give_up_ || !hold_->alive()) return Step::done;
+  const std::uint32_t at = next_++;
+  const Key& key = hold_->keys()[at];
+  const auto& session = hold_->session();
+  const TierSet tiers = session->directory().read(
+      [&](const DirectoryView* view) { return view == nullptr ? TierSet{} : view->find(key); });
+  if (tiers.has(Tier::device)) return Step::more;
+
+  session::SlotPool& pool = hold_->ns().pool(Tier::device);
+  auto slot = pool.take();
+  session->refill(hold_->ns_ptr());
+  if (!slot) return Step::done;
+  std::memcpy(slot->ref.bytes().data(), blocks_[at].slot.bytes().data(),
+              hold_->ns().layout.record_bytes);
+  // Only now is it known that the source did not change under the copy.
+  if (!hold_->alive()) {
+    pool.put_back(std::move(*slot));
+    return Step::done;
+  }
+  const auto tokens = hold_->tokens(at);
+  session::FilledBlock block{
+      hold_->ns_ptr(), key, hold_->parent(at), at, {tokens.begin(), tokens.end()}, {}};
+  block.slots.push_back(std::move(*slot));
+  session->commit(std::move(block));
+  return Step::more;
+}
+
+}  // namespace kvtier::transfer

@@ -1,0 +1,171 @@
+#include <chrono>
+
+#include "engine_adapter/engine/cli/command.h"
+#include "engine_adapter/engine/cli/run_report.h"
+#include "engine_adapter/engine/generator.h"
+#include "kvtier/client.h"
+
+namespace kvtier::engine::cli {
+namespace {
+
+constexpr std::chrono::seconds kFlushDeadline{60};
+
+struct GenerateOptions {
+  std::string model;
+  std::string socket = "/run/kvtier/kvtierd.sock";
+  std::string prompt;
+  std::string prompt_file;
+  std::string format = "fp8_e4m3";
+  std::uint32_t tokens_max = 0;
+  std::uint32_t chunk_tokens = 512;
+  std::uint32_t pool_tokens = 0;  // 0: as many as the model takes
+  std::uint32_t deadline_ms = 1000;
+  std::uint32_t repeat = 1;
+  bool no_cache = false;
+  bool add_bos = false;
+  bool json = false;
+  bool flush = false;
+  SamplerOptions sampling;
+};
+
+void add_options(CLI::App& command, GenerateOptions& o) {
+  command.add_option("--model", o.model, "Directory with config.json, tokenizer.json and weights")
+      ->required();
+  command.add_option("--socket", o.socket, "The daemon's socket")->capture_default_str();
+  command.add_flag("--no-cache", o.no_cache, "Compute everything; talk to no daemon");
+  auto* prompt = command.add_option_group("prompt")->require_option(1);
+  prompt->add_option("--prompt", o.prompt, "The prompt");
+  prompt->add_option("--prompt-file", o.prompt_file, "A file that is the prompt, byte for byte");
+  command.add_flag("--add-bos", o.add_bos, "Put the tokenizer's template (or bos token) in front");
+  command.add_option("--max-tokens", o.tokens_max, "Tokens to answer with, at most")
+      ->required()
+      ->check(CLI::Range(1U, 1U << 24));
+  command.add_option("--repeat", o.repeat, "Answer the prompt this many times in one process")
+      ->check(CLI::Range(1U, 1U << 20))
+      ->capture_default_str();
+  command.add_flag("--flush", o.flush, "After the last run wait until all blocks are kept safely");
+  command.add_flag("--json", o.json, "Print {\"runs\": [...]} and nothing else");
+  command.add_option("--storage-format", o.format, "fp8_e4m3, fp8_e5m2, bf16 or f32")
+      ->check(check_storage_format)
+      ->capture_default_str();
+  command.add_option("--temperature", o.sampling.temperature, "0: always the likeliest token")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  command.add_option("--top-k", o.sampling.top_k, "Choose among this many; 0: all")
+      ->capture_default_str();
+  command.add_option("--top-p", o.sampling.top_p, "Choose among this much probability")
+      ->check(CLI::Range(1e-9, 1.0))
+      ->capture_default_str();
+  command.add_option("--seed", o.sampling.seed, "Of the choices")->capture_default_str();
+  command.add_option("--chunk-tokens", o.chunk_tokens, "Prompt tokens computed at once")
+      ->check(CLI::Range(1U, 1U << 16))
+      ->capture_default_str();
+  command
+      .add_option("--pool-tokens", o.pool_tokens,
+                  "Tokens the engine's own pages hold; 0: max_position_embeddings")
+      ->capture_default_str();
+  command
+      .add_option("--deadline-ms", o.deadline_ms,
+                  "The longest wait for the daemon, at the start and in each request")
+      ->capture_default_str();
+}
+
+Result<std::vector<Token>> read_prompt(const GenerateOptions& o, const LoadedModel& loaded) {
+  auto text = o.prompt_file.empty() ? Result<std::string>(o.prompt) : read_file(o.prompt_file);
+  if (!text) return text.error();
+  auto tokens = loaded.tokenizer.encode(*text);
+  if (!tokens || !o.add_bos) return tokens;
+  std::span<const Token> front = loaded.tokenizer.template_prefix();
+  if (front.empty()) front = loaded.config.bos;
+  tokens->insert(tokens->begin(), front.begin(), front.end());
+  return tokens;
+}
+
+struct Connection {
+  std::shared_ptr<Client> client;
+  std::shared_ptr<Cache> cache;
+};
+
+// A daemon that is not there is no error: the client goes on trying, the engine goes on without.
+Result<Connection> connect(const GenerateOptions& o, const Namespace& ns) {
+  if (o.no_cache) return Connection{};
+  auto client = Client::start({.socket = o.socket, .name = "kvtier-engine"});
+  if (!client) return client.error();
+  const auto deadline = Clock::now() + std::chrono::milliseconds(o.deadline_ms);
+  if (const auto connected = (*client)->wait_connected(deadline); !connected) {
+    std::fprintf(stderr, "kvtier-engine: going on without a cache: %s\n",
+                 connected.error().message.c_str());
+  }
+  auto cache = (*client)->open(ns);
+  if (!cache) return cache.error();
+  return Connection{std::move(*client), std::move(*cache)};
+}
+
+Result<RunReport> run_once(const GenerateOptions& o, const GenerateRequest& request,
+                           const LoadedModel& loaded, Generator& generator, const Client* client) {
+  RunReport report;
+  report.prompt_tokens = request.prompt.size();
+  TextStream text(loaded.tokenizer);
+  const auto say = [&](const std::string& piece) {
+    report.answer += piece;
+    if (o.json || piece.empty()) return;
+    std::fputs(piece.c_str(), stdout);
+    std::fflush(stdout);
+  };
+  auto result = generator.generate(request, [&](Token token) { say(text.push(token)); });
+  if (!result) return result.error();
+  say(text.finish());
+  report.result = std::move(*result);
+  report.connected = client != nullptr && client->connected();
+  return report;
+}
+
+int generate(const GenerateOptions& o) {
+  const auto loaded = LoadedModel::load(o.model);
+  if (!loaded) return fail(loaded.error());
+  const auto prompt = read_prompt(o, **loaded);
+  if (!prompt) return fail(prompt.error());
+  const std::uint32_t pool_tokens =
+      o.pool_tokens != 0 ? o.pool_tokens : (*loaded)->config.positions_max;
+  auto instance =
+      Instance::make(**loaded, parse_storage_format(o.format).value(), pool_tokens, o.chunk_tokens);
+  if (!instance) return fail(instance.error());
+  const auto connection = connect(o, instance->ns);
+  if (!connection) return fail(connection.error());
+
+  Generator generator(*instance->model, *instance->pool, id_of(instance->ns),
+                      connection->cache.get());
+  const GenerateRequest request{.prompt = *prompt,
+                                .tokens_max = o.tokens_max,
+                                .sampling = o.sampling,
+                                .cache_deadline = std::chrono::milliseconds(o.deadline_ms)};
+  Json runs = Json::array();
+  for (std::uint32_t run = 0; run < o.repeat; ++run) {
+    const auto report = run_once(o, request, **loaded, generator, connection->client.get());
+    if (!report) return fail(report.error());
+    if (o.json) {
+      runs.push_back(to_json(*report));
+    } else {
+      std::printf("\n");
+      std::fprintf(stderr, "kvtier-engine: %s\n", summarise(*report).c_str());
+    }
+  }
+  if (o.json) std::printf("%s\n", Json{{"runs", runs}}.dump(2).c_str());
+  if (o.flush && connection->client) {
+    const auto flushed = connection->client->flush(Clock::now() + kFlushDeadline);
+    if (!flushed) return fail(flushed.error());
+  }
+  return kExitFine;
+}
+
+}  // namespace
+
+void add_generate_command(CLI::App& app, int& exit_code) {
+  const auto options = std::make_shared<GenerateOptions>();
+  CLI::App* command = app.add_subcommand("generate", "Answer a prompt");
+  command->footer("Run kvtier-engine --help for worked examples.");
+  add_options(*command, *options);
+  command->callback([options, &exit_code] { exit_code = generate(*options); });
+}
+
+}  // namespace kvtier::engine::cli

@@ -1,0 +1,71 @@
+#include <exception>
+
+#include "engine_adapter/engine/cli/command.h"
+#include "kernels/table.h"
+
+namespace kvtier::engine::cli {
+
+Result<Instance> Instance::make(const LoadedModel& loaded, StorageFormat format,
+                                std::uint32_t pool_tokens, std::uint32_t chunk_tokens) {
+  auto ns = loaded.ns(format);
+  if (!ns) return ns.error();
+  const RecordLayout layout = RecordLayout::of(*ns);
+  auto pool =
+      PagePool::create(layout, pool_tokens / kBlockTokens + (pool_tokens % kBlockTokens != 0));
+  if (!pool) return pool.error();
+  const std::uint32_t rows = std::min(chunk_tokens, loaded.config.positions_max);
+  return Instance{
+      std::move(*ns), std::move(*pool),
+      std::make_unique<Llama>(loaded.config, loaded.weights, kernels::cpu_kernels(), layout, rows)};
+}
+
+namespace {
+
+constexpr const char* kExamples = R"(
+Examples:
+  Answer a prompt, keeping and reusing KV through the daemon:
+    kvtier-engine generate --model engine_adapter/models/docs-4m \
+        --socket /run/kvtier/kvtierd.sock --prompt-file manual.txt --max-tokens 64
+  The same prompt twice in one process, as JSON, waiting until the cache has it on disk:
+    kvtier-engine generate --model DIR --prompt-file manual.txt --max-tokens 16 \
+        --repeat 2 --json --flush
+  Without a cache, sampled with a seed:
+    kvtier-engine generate --model DIR --no-cache --prompt "To mount a disk," \
+        --max-tokens 40 --temperature 0.8 --top-p 0.95 --seed 7
+  What each storage format costs in quality:
+    kvtier-engine score --model DIR --text-file heldout.txt --context 2048
+
+Exit status: 0 fine, 1 a file, the model or the daemon failed, 2 wrong usage.
+)";
+
+int run(int argc, char** argv) {
+  CLI::App app("A small inference engine that keeps its KV in kvtier.", "kvtier-engine");
+  app.require_subcommand(1);
+  app.footer(kExamples);
+  unsigned threads = 0;
+  app.add_option("--threads", threads, "Threads to compute with; 0: one a processor")
+      ->check(CLI::Range(0U, 256U));
+  app.parse_complete_callback([&threads] { kernels::set_cpu_threads(threads); });
+  int exit_code = kExitFine;
+  add_generate_command(app, exit_code);
+  add_score_command(app, exit_code);
+  add_tokenize_command(app, exit_code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitFine : kExitUsage;
+  }
+  return exit_code;
+}
+
+}  // namespace
+}  // namespace kvtier::engine::cli
+
+int main(int argc, char** argv) {
+  try {
+    return kvtier::engine::cli::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "kvtier-engine: %s\n", error.what());
+    return kvtier::engine::cli::kExitEnvironment;
+  }
+}

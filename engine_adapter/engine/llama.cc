@@ -1,0 +1,227 @@
+#include "engine_adapter/engine/llama.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "client/base/check.h"
+
+namespace kvtier::engine {
+
+Llama::Llama(const ModelConfig& config, const LlamaWeights& weights,
+             const kernels::KernelTable& kernels, const RecordLayout& layout,
+             std::uint32_t rows_max)
+    : config_(config),
+      weights_(weights),
+      kernels_(kernels),
+      layout_(layout),
+      rows_max_(rows_max),
+      inverse_frequencies_(kernels::rope_inverse_frequencies(config.head_dim, config.rope_theta,
+                                                             config.rope_scaling)) {
+  KVTIER_CHECK(rows_max > 0 && layout.layers == config.layers &&
+               layout.kv_heads == config.kv_heads && layout.head_dim_k == config.head_dim &&
+               layout.head_dim_v == config.head_dim);
+  const std::size_t rows = rows_max;
+  const std::size_t q_size = std::size_t{config.heads} * config.head_dim;
+  const std::size_t kv_size = std::size_t{config.kv_heads} * config.head_dim;
+  hidden_.resize(rows * config.hidden_size);
+  normed_.resize(rows * config.hidden_size);
+  projected_.resize(rows * config.hidden_size);
+  q_.resize(rows * q_size);
+  attended_.resize(rows * q_size);
+  k_.resize(rows * kv_size);
+  v_.resize(rows * kv_size);
+  gate_.resize(rows * config.intermediate_size);
+  up_.resize(rows * config.intermediate_size);
+  const std::size_t whole_blocks = rows_max / layout.block_tokens;
+  scratch_k_.resize(whole_blocks * layout.block_tokens * kv_size);
+  scratch_v_.resize(whole_blocks * layout.block_tokens * kv_size);
+}
+
+Result<void> Llama::step(std::span<const StepInput> inputs, std::span<float> logits,
+                         const LayerGate& gate) {
+  for (const StepInput& input : inputs) {
+    const auto count = static_cast<std::uint32_t>(input.tokens.size());
+    const auto reserved = input.sequence->reserve(input.sequence->length() + count);
+    if (!reserved) return reserved.error();
+  }
+  plan(inputs);
+  kernels_.embed(ids_.data(), weights_.embedding.data, weights_.embedding.type, hidden_.data(),
+                 rows_, config_.hidden_size, nullptr);
+  for (std::uint32_t layer = 0; layer < config_.layers; ++layer) {
+    attend(layer, weights_.layers[layer], gate);
+    feed_forward(weights_.layers[layer]);
+  }
+  project_logits(inputs, logits);
+  for (const TouchedBlock& touched : touched_) {
+    touched.sequence->exact_k()[touched.block] = nullptr;
+    touched.sequence->exact_v()[touched.block] = nullptr;
+  }
+  for (const StepInput& input : inputs) input.sequence->append(input.tokens);
+  return {};
+}
+
+void Llama::plan(std::span<const StepInput> inputs) {
+  rows_ = 0;
+  scratch_pages_used_ = 0;
+  ids_.clear();
+  positions_.clear();
+  row_sequence_.clear();
+  touched_.clear();
+  sequences_.clear();
+  completed_records_.clear();
+  for (const StepInput& input : inputs) {
+    KVTIER_CHECK(!input.tokens.empty() && input.logit_rows <= input.tokens.size());
+    touch(input, rows_);
+    Sequence& sequence = *input.sequence;
+    for (const Token token : input.tokens) {
+      KVTIER_CHECK(token < config_.vocab_size);
+      ids_.push_back(token);
+      positions_.push_back(sequence.length() + static_cast<std::uint32_t>(positions_.size()) -
+                           rows_);
+      row_sequence_.push_back(static_cast<std::uint32_t>(sequences_.size()));
+    }
+    sequences_.push_back({.records = sequence.records().data(),
+                          .exact_k = sequence.exact_k().data(),
+                          .exact_v = sequence.exact_v().data()});
+    rows_ += static_cast<std::uint32_t>(input.tokens.size());
+  }
+  KVTIER_CHECK(rows_ > 0 && rows_ <= rows_max_);
+  completed_k_.resize(completed_records_.size());
+  completed_v_.resize(completed_records_.size());
+}
+
+void Llama::touch(const StepInput& input, std::uint32_t first_row) {
+  Sequence& sequence = *input.sequence;
+  const std::uint32_t block_tokens = layout_.block_tokens;
+  const std::size_t page_floats = std::size_t{block_tokens} * config_.kv_heads * config_.head_dim;
+  const std::uint32_t begin = sequence.length();
+  const std::uint32_t end = begin + static_cast<std::uint32_t>(input.tokens.size());
+  for (std::uint32_t at = begin; at < end;) {
+    const std::uint32_t block = at / block_tokens;
+    const std::uint32_t until = std::min(end, (block + 1) * block_tokens);
+    TouchedBlock touched{.sequence = &sequence,
+                         .block = block,
+                         .first_row = first_row + (at - begin),
+                         .first_token = at % block_tokens,
+                         .tokens = until - at,
+                         .completed = until % block_tokens == 0,
+                         .open = nullptr,
+                         .scratch_k = nullptr,
+                         .scratch_v = nullptr};
+    if (touched.first_token != 0) {
+      touched.open = &sequence.open_block();
+    } else if (!touched.completed) {
+      touched.open = &sequence.next_open_block();
+    } else {
+      // Whole blocks of rows: at most rows_max / block_tokens of them.
+      touched.scratch_k = scratch_k_.data() + scratch_pages_used_ * page_floats;
+      touched.scratch_v = scratch_v_.data() + scratch_pages_used_ * page_floats;
+      ++scratch_pages_used_;
+    }
+    if (touched.completed) completed_records_.push_back(sequence.records()[block]);
+    touched_.push_back(touched);
+    at = until;
+  }
+}
+
+void Llama::apply(const Linear& linear, const float* in, float* out, std::size_t n, std::size_t k) {
+  kernels_.gemm(in, linear.weight.data, linear.weight.type, linear.bias_or_null(), out, rows_, n, k,
+                nullptr);
+}
+
+void Llama::attend(std::uint32_t layer, const LlamaLayer& weights, const LayerGate& gate) {
+  const std::size_t hidden = config_.hidden_size;
+  const std::size_t q_size = std::size_t{config_.heads} * config_.head_dim;
+  const std::size_t kv_size = std::size_t{config_.kv_heads} * config_.head_dim;
+  kernels_.rms_norm(hidden_.data(), weights.input_norm.data(), normed_.data(), rows_, hidden,
+                    config_.rms_norm_eps, nullptr);
+  apply(weights.q, normed_.data(), q_.data(), q_size, hidden);
+  apply(weights.k, normed_.data(), k_.data(), kv_size, hidden);
+  apply(weights.v, normed_.data(), v_.data(), kv_size, hidden);
+  kernels_.rope(q_.data(), rows_, config_.heads, config_.head_dim, positions_.data(),
+                inverse_frequencies_.data(), nullptr);
+  kernels_.rope(k_.data(), rows_, config_.kv_heads, config_.head_dim, positions_.data(),
+                inverse_frequencies_.data(), nullptr);
+  store_kv(layer);
+  if (gate) gate(layer);
+  kernels_.attention({.layout = &layout_,
+                      .layer = layer,
+                      .rows = rows_,
+                      .heads = config_.heads,
+                      .scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim)),
+                      .q = q_.data(),
+                      .out = attended_.data(),
+                      .positions = positions_.data(),
+                      .row_sequence = row_sequence_.data(),
+                      .sequences = sequences_.data()},
+                     nullptr);
+  apply(weights.o, attended_.data(), projected_.data(), hidden, q_size);
+  kernels_.add(hidden_.data(), projected_.data(), rows_ * hidden, nullptr);
+}
+
+// The step's K and V of one layer: into the exact pages, and from those that are full into their
+// records.
+void Llama::store_kv(std::uint32_t layer) {
+  const std::size_t dim = config_.head_dim;
+  const std::size_t kv_heads = config_.kv_heads;
+  std::size_t completed = 0;
+  for (const TouchedBlock& touched : touched_) {
+    float* const k_page = touched.k(layer);
+    float* const v_page = touched.v(layer);
+    for (std::size_t token = 0; token < touched.tokens; ++token) {
+      for (std::size_t head = 0; head < kv_heads; ++head) {
+        const std::size_t from = ((touched.first_row + token) * kv_heads + head) * dim;
+        const std::size_t to = (head * layout_.block_tokens + touched.first_token + token) * dim;
+        std::copy_n(k_.data() + from, dim, k_page + to);
+        std::copy_n(v_.data() + from, dim, v_page + to);
+      }
+    }
+    touched.sequence->exact_k()[touched.block] = k_page;
+    touched.sequence->exact_v()[touched.block] = v_page;
+    if (touched.completed) {
+      completed_k_[completed] = k_page;
+      completed_v_[completed++] = v_page;
+    }
+  }
+  if (completed == 0) return;
+  kernels_.quantise_and_scatter({.layout = &layout_,
+                                 .layer = layer,
+                                 .blocks = static_cast<std::uint32_t>(completed),
+                                 .page_type = DType::f32,
+                                 .k_pages = completed_k_.data(),
+                                 .v_pages = completed_v_.data(),
+                                 .records = completed_records_.data()},
+                                nullptr);
+}
+
+void Llama::feed_forward(const LlamaLayer& weights) {
+  const std::size_t hidden = config_.hidden_size;
+  const std::size_t inner = config_.intermediate_size;
+  kernels_.rms_norm(hidden_.data(), weights.post_attention_norm.data(), normed_.data(), rows_,
+                    hidden, config_.rms_norm_eps, nullptr);
+  apply(weights.gate, normed_.data(), gate_.data(), inner, hidden);
+  apply(weights.up, normed_.data(), up_.data(), inner, hidden);
+  kernels_.swiglu(gate_.data(), up_.data(), gate_.data(), rows_ * inner, nullptr);
+  apply(weights.down, gate_.data(), projected_.data(), hidden, inner);
+  kernels_.add(hidden_.data(), projected_.data(), rows_ * hidden, nullptr);
+}
+
+void Llama::project_logits(std::span<const StepInput> inputs, std::span<float> logits) {
+  const std::size_t hidden = config_.hidden_size;
+  std::size_t wanted = 0;
+  std::size_t end = 0;
+  for (const StepInput& input : inputs) {
+    end += input.tokens.size();
+    std::copy_n(hidden_.data() + (end - input.logit_rows) * hidden, input.logit_rows * hidden,
+                projected_.data() + wanted * hidden);
+    wanted += input.logit_rows;
+  }
+  if (wanted == 0) return;
+  KVTIER_CHECK(logits.size() >= wanted * config_.vocab_size);
+  kernels_.rms_norm(projected_.data(), weights_.norm.data(), normed_.data(), wanted, hidden,
+                    config_.rms_norm_eps, nullptr);
+  kernels_.gemm(normed_.data(), weights_.head.data, weights_.head.type, nullptr, logits.data(),
+                wanted, config_.vocab_size, hidden, nullptr);
+}
+
+}  // namespace kvtier::engine

@@ -1,0 +1,132 @@
+#include "engine_adapter/engine/llama_weights.h"
+
+#include <optional>
+#include <set>
+
+namespace kvtier::engine {
+namespace {
+
+// Takes tensors by name, remembers the first error and which were taken.
+class Binder {
+ public:
+  Binder(const SafeTensors& tensors, const kernels::KernelTable& kernels, LlamaWeights& weights)
+      : tensors_(tensors), kernels_(kernels), weights_(weights) {}
+
+  Matrix matrix(const std::string& tensor_name, std::uint64_t rows, std::uint64_t columns) {
+    const Tensor* tensor = take(tensor_name, {rows, columns});
+    if (tensor == nullptr) return {};
+    const void* data = tensor->bytes.data();
+    if (reinterpret_cast<std::uintptr_t>(data) % bytes_of(tensor->type) != 0) {
+      data = weights_.moved.emplace_back(tensor->bytes.begin(), tensor->bytes.end()).data();
+    }
+    return {data, type_of(*tensor)};
+  }
+
+  std::vector<float> vector(const std::string& tensor_name, std::uint64_t count) {
+    const Tensor* tensor = take(tensor_name, {count});
+    if (tensor == nullptr) return {};
+    const std::vector<std::byte> aligned(tensor->bytes.begin(), tensor->bytes.end());
+    std::vector<float> values(count);
+    kernels_.convert(aligned.data(), type_of(*tensor), values.data(), DType::f32, count, nullptr);
+    return values;
+  }
+
+  Linear linear(const std::string& prefix, std::uint64_t rows, std::uint64_t columns, bool bias) {
+    Linear part{matrix(prefix + ".weight", rows, columns), {}};
+    if (bias) part.bias = vector(prefix + ".bias", rows);
+    return part;
+  }
+
+  // A tensor nobody took means arithmetic we do not do, save for what is known to be derived.
+  void check_all_taken(bool head_is_tied) {
+    for (const auto& [tensor_name, tensor] : tensors_.tensors()) {
+      const bool derived = tensor_name.ends_with(".rotary_emb.inv_freq") ||
+                           (head_is_tied && tensor_name == "lm_head.weight");
+      if (!derived && !taken_.contains(tensor_name)) {
+        fail(make_error(Errc::invalid, "tensor " + tensor_name + " " + tensor.describe() +
+                                           " has no place in a LlamaForCausalLM with this "
+                                           "config.json"));
+      }
+    }
+  }
+
+  const std::optional<Error>& error() const noexcept { return error_; }
+
+ private:
+  static DType type_of(const Tensor& tensor) noexcept {
+    return tensor.type == ElementType::f16    ? DType::f16
+           : tensor.type == ElementType::bf16 ? DType::bf16
+                                              : DType::f32;
+  }
+
+  const Tensor* take(const std::string& tensor_name, const std::vector<std::uint64_t>& shape) {
+    taken_.insert(tensor_name);
+    const auto found = tensors_.find(tensor_name);
+    if (!found) {
+      fail(found.error());
+      return nullptr;
+    }
+    const Tensor& tensor = **found;
+    if (tensor.shape != shape || tensor.type == ElementType::i32) {
+      const Tensor wanted{ElementType::f32, shape, {}};
+      fail(make_error(Errc::malformed, "tensor " + tensor_name + " is " + tensor.describe() +
+                                           "; config.json wants " + wanted.describe() +
+                                           ", or F16 or BF16 of that shape"));
+      return nullptr;
+    }
+    return &tensor;
+  }
+
+  void fail(Error error) {
+    if (!error_) error_ = std::move(error);
+  }
+
+  const SafeTensors& tensors_;
+  const kernels::KernelTable& kernels_;
+  LlamaWeights& weights_;
+  std::set<std::string> taken_;
+  std::optional<Error> error_;
+};
+
+LlamaLayer bind_layer(Binder& binder, const std::string& prefix, const ModelConfig& config) {
+  const std::uint64_t hidden = config.hidden_size;
+  const std::uint64_t q_size = std::uint64_t{config.heads} * config.head_dim;
+  const std::uint64_t kv_size = std::uint64_t{config.kv_heads} * config.head_dim;
+  const std::uint64_t inner = config.intermediate_size;
+  const bool attention_bias = config.attention_bias;
+  const std::string attention = prefix + "self_attn.";
+  const std::string mlp = prefix + "mlp.";
+  LlamaLayer layer;
+  layer.input_norm = binder.vector(prefix + "input_layernorm.weight", hidden);
+  layer.q = binder.linear(attention + "q_proj", q_size, hidden, attention_bias);
+  layer.k = binder.linear(attention + "k_proj", kv_size, hidden, attention_bias);
+  layer.v = binder.linear(attention + "v_proj", kv_size, hidden, attention_bias);
+  layer.o = binder.linear(attention + "o_proj", hidden, q_size, attention_bias);
+  layer.post_attention_norm = binder.vector(prefix + "post_attention_layernorm.weight", hidden);
+  layer.gate = binder.linear(mlp + "gate_proj", inner, hidden, config.mlp_bias);
+  layer.up = binder.linear(mlp + "up_proj", inner, hidden, config.mlp_bias);
+  layer.down = binder.linear(mlp + "down_proj", hidden, inner, config.mlp_bias);
+  return layer;
+}
+
+}  // namespace
+
+Result<LlamaWeights> LlamaWeights::bind(const SafeTensors& tensors, const ModelConfig& config,
+                                        const kernels::KernelTable& kernels) {
+  LlamaWeights weights;
+  Binder binder(tensors, kernels, weights);
+  weights.embedding =
+      binder.matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size);
+  for (std::uint32_t i = 0; i < config.layers && !binder.error(); ++i) {
+    weights.layers.push_back(bind_layer(binder, "model.layers." + std::to_string(i) + ".", config));
+  }
+  weights.norm = binder.vector("model.norm.weight", config.hidden_size);
+  weights.head = config.tied_embeddings
+                     ? weights.embedding
+                     : binder.matrix("lm_head.weight", config.vocab_size, config.hidden_size);
+  binder.check_all_taken(config.tied_embeddings);
+  if (binder.error()) return *binder.error();
+  return weights;
+}
+
+}  // namespace kvtier::engine

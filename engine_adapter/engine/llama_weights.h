@@ -1,0 +1,49 @@
+// The weights of a LlamaForCausalLM as they lie in its safetensors files: matrices in their own
+// type and place, vectors widened to FP32.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "engine_adapter/engine/model_config.h"
+#include "engine_adapter/engine/safetensors.h"
+#include "kernels/table.h"
+
+namespace kvtier::engine {
+
+struct Matrix {
+  const void* data = nullptr;  // [rows][columns]
+  DType type = DType::f32;
+};
+
+struct Linear {
+  Matrix weight;
+  std::vector<float> bias;  // empty for none
+
+  const float* bias_or_null() const noexcept { return bias.empty() ? nullptr : bias.data(); }
+};
+
+struct LlamaLayer {
+  std::vector<float> input_norm;
+  Linear q, k, v, o;
+  std::vector<float> post_attention_norm;
+  Linear gate, up, down;
+};
+
+struct LlamaWeights {
+  Matrix embedding;
+  std::vector<LlamaLayer> layers;
+  std::vector<float> norm;
+  Matrix head;  // the embedding, where they are tied
+  // Matrices whose place in the file is not aligned for their type.
+  std::deque<std::vector<std::byte>> moved;
+
+  // `tensors` outlives the weights. Errors: malformed, not_found, invalid, naming the tensor: one
+  // that is missing, has another shape or type, or that this model has no use for.
+  static Result<LlamaWeights> bind(const SafeTensors& tensors, const ModelConfig& config,
+                                   const kernels::KernelTable& kernels);
+};
+
+}  // namespace kvtier::engine

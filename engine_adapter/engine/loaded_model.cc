@@ -1,0 +1,70 @@
+#include "engine_adapter/engine/loaded_model.h"
+
+#include "client/record/digest.h"
+
+namespace kvtier::engine {
+namespace {
+
+// XXH3-128 of the files' XXH3-128s, in the order of the files' names, config.json last.
+Result<std::string> digest_of(const SafeTensors& tensors, const std::filesystem::path& config) {
+  const auto config_file = MappedFile::open(config);
+  if (!config_file) return config_file.error();
+  std::vector<std::byte> digests;
+  const auto add = [&digests](const MappedFile& file) {
+    const auto digest = xxh3_128(file.bytes());
+    digests.insert(digests.end(), digest.begin(), digest.end());
+  };
+  for (const MappedFile& file : tensors.files()) add(file);
+  add(*config_file);
+  return to_hex(std::span<const std::byte, 16>(xxh3_128(digests)));
+}
+
+std::string directory_name(const std::filesystem::path& folder) {
+  std::error_code code;
+  const auto whole = std::filesystem::canonical(folder, code);
+  return (code ? folder : whole).filename().string();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const std::filesystem::path& folder) {
+  auto config = load_model_config(folder / "config.json");
+  if (!config) return config.error();
+  const auto tokenizer_path = folder / "tokenizer.json";
+  auto tokenizer = Tokenizer::load(tokenizer_path);
+  if (!tokenizer) return tokenizer.error();
+  if (tokenizer->ids_end() > config->vocab_size) {
+    return make_error(Errc::invalid, tokenizer_path.string() + ": has token id " +
+                                         std::to_string(tokenizer->ids_end() - 1) +
+                                         ", but the model's vocab_size is " +
+                                         std::to_string(config->vocab_size) +
+                                         ": they do not belong together");
+  }
+  auto tensors = SafeTensors::open_model(folder);
+  if (!tensors) return tensors.error();
+  auto weights = LlamaWeights::bind(*tensors, *config, kernels::cpu_kernels());
+  if (!weights) {
+    return make_error(weights.error().code, folder.string() + ": " + weights.error().message);
+  }
+  auto digest = digest_of(*tensors, folder / "config.json");
+  if (!digest) return digest.error();
+  return std::unique_ptr<LoadedModel>(new LoadedModel{std::move(*config), std::move(*tokenizer),
+                                                      std::move(*tensors), std::move(*weights),
+                                                      directory_name(folder) + "@" + *digest});
+}
+
+Result<Namespace> LoadedModel::ns(StorageFormat format) const {
+  Namespace ns;
+  ns.model = revision;
+  ns.layers = config.layers;
+  ns.kv_heads = config.kv_heads;
+  ns.head_dim_k = config.head_dim;
+  ns.head_dim_v = config.head_dim;
+  ns.block_tokens = kBlockTokens;
+  ns.format = format;
+  ns.positions = config.describe_positions();
+  if (auto valid = ns.validate(); !valid) return valid.error();
+  return ns;
+}
+
+}  // namespace kvtier::engine

@@ -1,0 +1,183 @@
+#include "engine_adapter/engine/model_config.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+namespace kvtier::engine {
+namespace {
+
+using Kind = kernels::RopeScaling::Kind;
+
+// Fields that change the arithmetic and that we do not have: each must be absent, null, or as
+// given.
+void refuse_unsupported(const Json& json, JsonFields& fields) {
+  const Json* architectures = find(json, "architectures");
+  if (architectures == nullptr || !architectures->is_array() || architectures->size() != 1 ||
+      architectures->front() != "LlamaForCausalLM") {
+    fields.fail(Errc::invalid,
+                "architectures = " + (architectures ? architectures->dump() : "null") +
+                    " is not supported; supported is [\"LlamaForCausalLM\"]");
+  }
+  const std::string act = fields.text("hidden_act", "silu");
+  if (act != "silu") {
+    fields.fail(Errc::invalid, "hidden_act '" + act + "' is not supported; supported is silu");
+  }
+  for (const char* key : {"quantization_config", "sliding_window"}) {
+    if (const Json* value = find(json, key)) {
+      fields.fail(Errc::invalid,
+                  std::string(key) + " = " + value->dump() + " is not supported; leave it out");
+    }
+  }
+}
+
+void read_llama3(JsonFields& rope, kernels::RopeScaling& scaling) {
+  scaling.low_freq_factor = static_cast<float>(rope.number("low_freq_factor"));
+  scaling.high_freq_factor = static_cast<float>(rope.number("high_freq_factor"));
+  scaling.original_max_positions = rope.count("original_max_position_embeddings");
+  if (!rope.error() && (scaling.low_freq_factor <= 0 || scaling.original_max_positions == 0 ||
+                        scaling.high_freq_factor <= scaling.low_freq_factor)) {
+    rope.fail(Errc::invalid,
+              "needs 0 < low_freq_factor < high_freq_factor and "
+              "original_max_position_embeddings > 0");
+  }
+}
+
+Result<kernels::RopeScaling> read_scaling(const Json& json, const std::string& where) {
+  JsonFields rope(json, where);
+  kernels::RopeScaling scaling;
+  const std::string kind = rope.text("rope_type", rope.text("type", "default"));
+  if (kind == "linear") {
+    scaling.kind = Kind::linear;
+  } else if (kind == "llama3") {
+    scaling.kind = Kind::llama3;
+    read_llama3(rope, scaling);
+  } else if (kind != "default") {
+    rope.fail(Errc::invalid, "rope type '" + kind +
+                                 "' is not supported; supported are default, linear and llama3");
+  }
+  if (scaling.kind != Kind::none) {
+    scaling.factor = static_cast<float>(rope.number("factor"));
+    if (!rope.error() && !(scaling.factor > 0)) rope.fail(Errc::invalid, "factor must be above 0");
+  }
+  if (rope.number("partial_rotary_factor", 1.0) != 1.0) {
+    rope.fail(Errc::invalid, "partial_rotary_factor is not supported unless 1");
+  }
+  if (rope.error()) return *rope.error();
+  return scaling;
+}
+
+Result<void> read_rope(const Json& json, const std::string& where, ModelConfig& config) {
+  const Json* newer = find(json, "rope_parameters");
+  const Json* classic = find(json, "rope_scaling");
+  const char* key = newer != nullptr ? "rope_parameters" : "rope_scaling";
+  const Json* parameters = newer != nullptr ? newer : classic;
+  JsonFields top(json, where);
+  config.rope_theta = top.number("rope_theta", 10000.0);
+  if (top.error()) return *top.error();
+  if (parameters != nullptr) {
+    const auto scaling = read_scaling(*parameters, where + ": " + key);
+    if (!scaling) return scaling.error();
+    config.rope_scaling = *scaling;
+    JsonFields rope(*parameters, where + ": " + key);
+    config.rope_theta = rope.number("rope_theta", config.rope_theta);
+    if (rope.error()) return *rope.error();
+  }
+  if (!(config.rope_theta > 0) || !std::isfinite(config.rope_theta)) {
+    return make_error(Errc::invalid, where + ": rope_theta must be above 0");
+  }
+  return {};
+}
+
+std::vector<Token> read_ids(const Json& json, const char* key, std::uint32_t vocab_size,
+                            JsonFields& fields) {
+  const Json* value = find(json, key);
+  if (value == nullptr) return {};
+  std::vector<Token> ids;
+  for (const Json& id : value->is_array() ? *value : Json::array({*value})) {
+    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= vocab_size) {
+      fields.fail(Errc::invalid, std::string(key) + " = " + value->dump() +
+                                     " is not a token id, or a list of them, below vocab_size " +
+                                     std::to_string(vocab_size));
+      return {};
+    }
+    ids.push_back(id.get<Token>());
+  }
+  return ids;
+}
+
+void check_shape(ModelConfig& config, JsonFields& fields) {
+  if (fields.error()) return;
+  const auto require = [&fields](bool holds, const std::string& what) {
+    if (!holds) fields.fail(Errc::invalid, what);
+  };
+  require(config.vocab_size > 0 && config.hidden_size > 0 && config.intermediate_size > 0 &&
+              config.layers > 0 && config.positions_max > 0,
+          "vocab_size, hidden_size, intermediate_size, num_hidden_layers and "
+          "max_position_embeddings must be above 0");
+  require(config.kv_heads > 0 && config.heads > 0 && config.heads % config.kv_heads == 0,
+          "num_attention_heads must be a multiple of num_key_value_heads");
+  require(config.head_dim > 0 && config.head_dim % 2 == 0, "head_dim must be even and above 0");
+  require(config.rms_norm_eps >= 0 && std::isfinite(config.rms_norm_eps),
+          "rms_norm_eps must be 0 or above");
+}
+
+std::string shortest(double number) {
+  char text[400];  // a double has at most 309 digits before the point
+  return {text, std::to_chars(text, text + sizeof text, number, std::chars_format::fixed).ptr};
+}
+
+}  // namespace
+
+std::string ModelConfig::describe_positions() const {
+  std::string text = "rope theta=" + shortest(rope_theta) + " scaling=";
+  switch (rope_scaling.kind) {
+    case Kind::none:
+      return text + "none";
+    case Kind::linear:
+      return text + "linear:" + shortest(rope_scaling.factor);
+    case Kind::llama3:
+      return text + "llama3:" + shortest(rope_scaling.factor) + ":" +
+             shortest(rope_scaling.low_freq_factor) + ":" +
+             shortest(rope_scaling.high_freq_factor) + ":" +
+             std::to_string(rope_scaling.original_max_positions);
+  }
+  return text;
+}
+
+Result<ModelConfig> parse_model_config(const Json& json, const std::string& where) {
+  JsonFields fields(json, where);
+  if (fields.error()) return *fields.error();
+  refuse_unsupported(json, fields);
+
+  ModelConfig config;
+  config.vocab_size = fields.count("vocab_size");
+  config.hidden_size = fields.count("hidden_size");
+  config.intermediate_size = fields.count("intermediate_size");
+  config.layers = fields.count("num_hidden_layers");
+  config.heads = fields.count("num_attention_heads");
+  config.kv_heads = fields.count("num_key_value_heads", config.heads);
+  const std::uint32_t derived = config.heads > 0 && config.hidden_size % config.heads == 0
+                                    ? config.hidden_size / config.heads
+                                    : 0;
+  config.head_dim = fields.count("head_dim", derived);
+  config.positions_max = fields.count("max_position_embeddings");
+  config.rms_norm_eps = static_cast<float>(fields.number("rms_norm_eps", 1e-6));
+  config.tied_embeddings = fields.flag("tie_word_embeddings", false);
+  config.attention_bias = fields.flag("attention_bias", false);
+  config.mlp_bias = fields.flag("mlp_bias", false);
+  check_shape(config, fields);
+  config.bos = read_ids(json, "bos_token_id", config.vocab_size, fields);
+  config.eos = read_ids(json, "eos_token_id", config.vocab_size, fields);
+  if (fields.error()) return *fields.error();
+  if (const auto rope = read_rope(json, where, config); !rope) return rope.error();
+  return config;
+}
+
+Result<ModelConfig> load_model_config(const std::filesystem::path& file) {
+  const auto json = read_json(file);
+  if (!json) return json.error();
+  return parse_model_config(*json, file.string());
+}
+
+}  // namespace kvtier::engine

@@ -1,0 +1,58 @@
+// Chooses the next token from logits. With a seed the choices are the same on every machine whose
+// logits are: the generator (SplitMix64) is ours, not the standard library's.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kvtier/key.h"
+#include "kvtier/result.h"
+
+namespace kvtier::engine {
+
+struct SamplerOptions {
+  double temperature = 0;   // 0: the most likely token, the lowest id among equals
+  std::uint32_t top_k = 0;  // choose among this many most likely tokens; 0: all
+  double top_p = 1;         // and among the fewest of them that hold this much probability
+  std::uint64_t seed = 0;
+
+  // Errors: invalid, naming the option and its range.
+  Result<void> validate() const;
+};
+
+class SplitMix64 {
+ public:
+  explicit SplitMix64(std::uint64_t seed) noexcept : state_(seed) {}
+  std::uint64_t next() noexcept;
+  // Uniform in [0, 1), 53 bits.
+  double next_unit() noexcept { return static_cast<double>(next() >> 11) * 0x1p-53; }
+
+ private:
+  std::uint64_t state_;
+};
+
+class Sampler {
+ public:
+  // `options` has passed validate().
+  explicit Sampler(const SamplerOptions& options) : options_(options), random_(options.seed) {}
+
+  // `logits` is not empty.
+  Token choose(std::span<const float> logits);
+
+ private:
+  struct Candidate {
+    float logit;
+    Token token;
+    double weight;
+  };
+
+  SamplerOptions options_;
+  SplitMix64 random_;
+  std::vector<Candidate> candidates_;
+};
+
+// The index of the largest value, the lowest among equals; NaN never wins over a number.
+Token argmax(std::span<const float> logits) noexcept;
+
+}  // namespace kvtier::engine

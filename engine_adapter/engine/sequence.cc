@@ -1,0 +1,94 @@
+#include "engine_adapter/engine/sequence.h"
+
+#include "client/base/check.h"
+#include "client/record/record.h"
+
+namespace kvtier::engine {
+namespace {
+
+std::uint32_t blocks_for(std::uint32_t tokens, std::uint32_t block_tokens) noexcept {
+  return (tokens + block_tokens - 1) / block_tokens;
+}
+
+}  // namespace
+
+ExactBlock::ExactBlock(const RecordLayout& layout)
+    : k_floats_(std::size_t{layout.kv_heads} * layout.block_tokens * layout.head_dim_k),
+      layer_floats_(k_floats_ +
+                    std::size_t{layout.kv_heads} * layout.block_tokens * layout.head_dim_v),
+      values_(layer_floats_ * layout.layers) {}
+
+Sequence::Sequence(PagePool& pool, const NamespaceId& ns, std::uint32_t tokens_max)
+    : pool_(pool),
+      layout_(pool.layout()),
+      ns_(ns),
+      tokens_max_(tokens_max),
+      exact_{ExactBlock(layout_), ExactBlock(layout_)} {
+  const std::uint32_t blocks = blocks_for(tokens_max, layout_.block_tokens);
+  tokens_.reserve(tokens_max);
+  keys_.reserve(blocks);
+  pages_.reserve(blocks);
+  records_.reserve(blocks);
+  exact_k_.resize(blocks);
+  exact_v_.resize(blocks);
+}
+
+Sequence::~Sequence() {
+  for (const PageId page : pages_) pool_.release(page);
+}
+
+Result<void> Sequence::reserve(std::uint32_t tokens) {
+  KVTIER_CHECK(tokens <= tokens_max_);
+  const std::uint32_t blocks = blocks_for(tokens, layout_.block_tokens);
+  while (pages_.size() < blocks) {
+    const auto page = pool_.acquire();
+    if (!page) return page.error();
+    pages_.push_back(*page);
+    records_.push_back(pool_.record(*page));
+  }
+  return {};
+}
+
+void Sequence::push_key(std::uint32_t block) {
+  const auto tokens = std::span<const Token>(tokens_).subspan(
+      std::size_t{block} * layout_.block_tokens, layout_.block_tokens);
+  keys_.push_back(chain_key(ns_, block == 0 ? Key{} : keys_[block - 1], tokens));
+}
+
+void Sequence::adopt(std::span<const Token> tokens) {
+  KVTIER_CHECK(tokens_.empty() && tokens.size() % layout_.block_tokens == 0);
+  const std::size_t blocks = tokens.size() / layout_.block_tokens;
+  KVTIER_CHECK(blocks <= pages_.size());
+  tokens_.assign(tokens.begin(), tokens.end());
+  for (std::uint32_t block = 0; block < blocks; ++block) push_key(block);
+}
+
+void Sequence::truncate(std::uint32_t blocks) noexcept {
+  KVTIER_CHECK(blocks <= blocks_complete());
+  tokens_.resize(std::size_t{blocks} * layout_.block_tokens);
+  keys_.resize(blocks);
+  while (pages_.size() > blocks) {
+    pool_.release(pages_.back());
+    pages_.pop_back();
+    records_.pop_back();
+  }
+}
+
+void Sequence::append(std::span<const Token> tokens) {
+  KVTIER_CHECK(!tokens.empty() && tokens_.size() + tokens.size() <= tokens_max_);
+  const std::uint32_t block_tokens = layout_.block_tokens;
+  const std::uint32_t first = blocks_complete();
+  const bool was_open = length() % block_tokens != 0;
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  for (std::uint32_t block = first; block < blocks_complete(); ++block) {
+    push_key(block);
+    const BlockIdentity identity{ns_, keys_[block], block == 0 ? Key{} : keys_[block - 1], block};
+    write_header(
+        {records_[block], layout_.record_bytes}, layout_, identity,
+        std::span<const Token>(tokens_).subspan(std::size_t{block} * block_tokens, block_tokens));
+  }
+  const bool is_open = length() % block_tokens != 0;
+  if (is_open && !(was_open && blocks_complete() == first)) open_ = 1 - open_;
+}
+
+}  // namespace kvtier::engine

@@ -1,0 +1,96 @@
+#include "client/wire/directory.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <thread>
+
+#include "client/record/digest.h"
+
+namespace kvtier {
+namespace {
+
+Key key_number(std::uint64_t n) {
+  return {xxh3_128(std::as_bytes(std::span(&n, 1)))};
+}
+
+DirectoryWriter make_directory(std::uint64_t blocks_max) {
+  const std::array<std::byte, 16> boot_id{};
+  return std::move(DirectoryWriter::create(blocks_max, boot_id).value());
+}
+
+TEST(Directory, HoldsWhatAMapHolds) {
+  constexpr std::uint64_t kKeys = 1500;
+  auto writer = make_directory(1000);
+  const auto view = DirectoryView::map(writer.fd(), writer.bytes()).value();
+  std::map<std::uint64_t, TierSet> expected;
+  std::mt19937_64 random(42);
+  for (int i = 0; i < 200'000; ++i) {
+    const std::uint64_t n = random() % kKeys;
+    TierSet tiers{static_cast<std::uint8_t>(random() % 8)};
+    // More often gone than not once it fills up.
+    if (expected.size() >= 999 && !expected.contains(n)) tiers = {};
+    writer.set(key_number(n), tiers);
+    if (tiers.empty()) {
+      expected.erase(n);
+    } else {
+      expected[n] = tiers;
+    }
+    const std::uint64_t probe = random() % kKeys;
+    const auto known = expected.find(probe);
+    ASSERT_EQ(view.find(key_number(probe)), known == expected.end() ? TierSet{} : known->second);
+    ASSERT_EQ(writer.blocks(), expected.size());
+  }
+  for (std::uint64_t n = 0; n < kKeys; ++n) {
+    const auto known = expected.find(n);
+    ASSERT_EQ(view.find(key_number(n)), known == expected.end() ? TierSet{} : known->second);
+  }
+}
+
+TEST(Directory, AReaderNeverSeesAWrongTierSetOfAStableKey) {
+  constexpr std::uint64_t kStable = 200;
+  auto writer = make_directory(1000);
+  const auto view = DirectoryView::map(writer.fd(), writer.bytes()).value();
+  const auto tiers_of = [](std::uint64_t n) {
+    return TierSet{static_cast<std::uint8_t>(n % 7 + 1)};
+  };
+  for (std::uint64_t n = 0; n < kStable; ++n) writer.set(key_number(n), tiers_of(n));
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> wrong{0}, found{0}, looked{0};
+  std::thread reader([&] {
+    for (std::uint64_t n = 0; !stop; n = (n + 1) % kStable) {
+      const TierSet tiers = view.find(key_number(n));
+      ++looked;
+      found += !tiers.empty();
+      // Advisory: a block that is being moved may be missed, but never mistaken.
+      wrong += !tiers.empty() && tiers != tiers_of(n);
+    }
+  });
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 200'000; ++i) {
+    const std::uint64_t n = kStable + random() % 600;
+    writer.set(key_number(n), {static_cast<std::uint8_t>(random() % 3)});
+  }
+  while (looked < 10'000) std::this_thread::yield();
+  stop = true;
+  reader.join();
+  EXPECT_EQ(wrong, 0U);
+  EXPECT_GT(found, looked / 2);
+  for (std::uint64_t n = 0; n < kStable; ++n) EXPECT_EQ(view.find(key_number(n)), tiers_of(n));
+}
+
+TEST(Directory, AForeignDescriptorIsRefused) {
+  auto fd = std::move(make_memfd("not-a-directory", 1 << 16).value());
+  EXPECT_EQ(DirectoryView::map(fd.get(), 1 << 16).error().code, Errc::malformed);
+  auto writer = make_directory(100);
+  EXPECT_FALSE(DirectoryView::map(writer.fd(), writer.bytes() - 8));
+}
+
+TEST(Directory, AReaderCannotMapItWritable) {
+  auto writer = make_directory(100);
+  EXPECT_FALSE(Mapping::map(writer.fd(), writer.bytes(), Mapping::Access::read_write));
+}
+
+}  // namespace
+}  // namespace kvtier

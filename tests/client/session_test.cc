@@ -1,0 +1,219 @@
+#include "tests/client/fixture.h"
+
+namespace kvtier::test {
+namespace {
+
+using SessionTest = ClientTest;
+
+TEST_F(SessionTest, InvalidOptionsAreNamed) {
+  const auto no_socket = Client::start({.socket = ""});
+  ASSERT_FALSE(no_socket);
+  EXPECT_EQ(no_socket.error().code, Errc::invalid);
+  EXPECT_NE(no_socket.error().message.find("socket"), std::string::npos);
+  const auto greedy = Client::start({.slots_ahead = 1U << 30});
+  ASSERT_FALSE(greedy);
+  EXPECT_NE(greedy.error().message.find("slots_ahead"), std::string::npos);
+}
+
+TEST_F(SessionTest, AnInvalidNamespaceIsRefused) {
+  start();
+  Namespace bad = ns;
+  bad.block_tokens = 15;
+  const auto opened = client->open(bad);
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code, Errc::invalid);
+}
+
+TEST_F(SessionTest, WithNoDaemonEverythingIsAMiss) {
+  client = Client::start({.socket = "/nonexistent/kvtierd.sock"}).value();
+  cache = client->open(ns).value();
+  const auto prompt = prompt_of(64);
+  EXPECT_EQ(cache->match(prompt).blocks, 0U);
+  const auto lease = cache->lease(prompt, 2, soon());
+  ASSERT_FALSE(lease);
+  EXPECT_EQ(lease.error().code, Errc::unavailable);
+  RecordPages pages(4, layout.record_bytes);
+  auto write = cache->write_back(prompt, 0, pages.pages());
+  write.wait();
+  EXPECT_EQ(write.accepted(), 0U);
+  const auto connected = client->wait_connected(in(milliseconds(1)));
+  ASSERT_FALSE(connected);
+  EXPECT_EQ(connected.error().code, Errc::deadline);
+  EXPECT_NE(connected.error().message.find("is kvtierd running?"), std::string::npos);
+  EXPECT_EQ(client->stats().misses, 3U);
+  EXPECT_EQ(client->stats().blocks_dropped, 4U);
+}
+
+TEST_F(SessionTest, AnotherProtocolVersionIsAClearError) {
+  daemon.with([](auto& s) { s.version = 99; });
+  start();
+  ASSERT_TRUE(daemon.eventually([](const auto& s) { return s.connections >= 3; }));
+  const auto connected = client->wait_connected(in(milliseconds(1)));
+  ASSERT_FALSE(connected);
+  EXPECT_EQ(connected.error().code, Errc::deadline);
+  EXPECT_NE(connected.error().message.find("version 99"), std::string::npos)
+      << connected.error().message;
+}
+
+TEST_F(SessionTest, ADaemonThatRefusesTheVersionIsQuoted) {
+  daemon.with(
+      [](auto& s) { s.refused[Which::HELLO] = make_error(Errc::version, "speak version 7"); });
+  start();
+  ASSERT_TRUE(daemon.eventually([](const auto& s) { return s.connections >= 3; }));
+  const auto connected = client->wait_connected(in(milliseconds(1)));
+  ASSERT_FALSE(connected);
+  EXPECT_NE(connected.error().message.find("speak version 7"), std::string::npos);
+  // The daemon was mended: the client finds out by itself.
+  daemon.with([](auto& s) { s.refused.clear(); });
+  EXPECT_TRUE(client->wait_connected(soon()));
+}
+
+TEST_F(SessionTest, MalformedFramesEndTheConnectionOnly) {
+  for (const char* bytes :
+       {"HTTP/1.1 400 Bad Request\r\n\r\n", "KVW1\xFF\xFF\xFF\xFF-----------------"}) {
+    daemon.with([&](auto& s) {
+      s.mangle_hello = [bytes](std::vector<std::byte>& out) {
+        const auto* b = reinterpret_cast<const std::byte*>(bytes);
+        out.assign(b, b + std::strlen(bytes));
+      };
+    });
+    start();
+    const int before = daemon.with([](auto& s) { return s.connections; });
+    ASSERT_TRUE(daemon.eventually([&](const auto& s) { return s.connections > before + 2; }));
+    const auto connected = client->wait_connected(in(milliseconds(1)));
+    ASSERT_FALSE(connected);
+    EXPECT_NE(connected.error().message.find("frame"), std::string::npos)
+        << connected.error().message;
+    daemon.with([](auto& s) { s.mangle_hello = nullptr; });
+    EXPECT_TRUE(client->wait_connected(soon()));
+  }
+}
+
+TEST_F(SessionTest, GarbageInTheMiddleOfASessionMakesANewOne) {
+  start_connected();
+  const std::vector<std::byte> garbage(64, std::byte{0xA5});
+  daemon.send_bytes(garbage);
+  EXPECT_TRUE(daemon.eventually([](const auto& s) { return s.connections == 2; }));
+  EXPECT_TRUE(client->wait_connected(soon()));
+}
+
+TEST_F(SessionTest, ADaemonThatNeverAnswersCostsTheDeadline) {
+  daemon.with([](auto& s) { s.ignored = {Which::LEASE, Which::FLUSH}; });
+  start();
+  ASSERT_TRUE(client->wait_connected(soon()));
+  const auto before = Clock::now();
+  const auto lease = cache->lease(prompt_of(64), 2, before + milliseconds(50));
+  const auto flushed = client->flush(before + milliseconds(100));
+  const auto waited = Clock::now() - before;
+  ASSERT_FALSE(lease);
+  EXPECT_EQ(lease.error().code, Errc::deadline);
+  ASSERT_FALSE(flushed);
+  EXPECT_EQ(flushed.error().code, Errc::deadline);
+  EXPECT_GE(waited, milliseconds(100));
+  EXPECT_LT(waited, milliseconds(3000));
+  EXPECT_EQ(client->stats().deadlines_missed, 2U);
+}
+
+TEST_F(SessionTest, ADaemonThatClosesWakesEveryWaiter) {
+  daemon.with([](auto& s) { s.ignored = {Which::LEASE, Which::FLUSH}; });
+  start();
+  ASSERT_TRUE(client->wait_connected(soon()));
+  Errc lease_error{}, flush_error{};
+  std::thread leaser([&] { lease_error = cache->lease(prompt_of(64), 2, soon()).error().code; });
+  std::thread flusher([&] { flush_error = client->flush(soon()).error().code; });
+  ASSERT_TRUE(daemon.eventually([](const auto& s) {
+    return s.seen.contains(Which::LEASE) && s.seen.contains(Which::FLUSH);
+  }));
+  daemon.hang_up();
+  leaser.join();
+  flusher.join();
+  EXPECT_EQ(lease_error, Errc::unavailable);
+  EXPECT_EQ(flush_error, Errc::unavailable);
+}
+
+TEST_F(SessionTest, DestroyingTheClientWakesEveryWaiter) {
+  daemon.with([](auto& s) { s.ignored = {Which::LEASE}; });
+  start();
+  ASSERT_TRUE(client->wait_connected(soon()));
+  Errc lease_error{};
+  std::thread leaser(
+      [&, held = cache] { lease_error = held->lease(prompt_of(64), 2, soon()).error().code; });
+  ASSERT_TRUE(daemon.eventually([](const auto& s) { return s.seen.contains(Which::LEASE); }));
+  client.reset();
+  leaser.join();
+  EXPECT_EQ(lease_error, Errc::unavailable);
+}
+
+TEST_F(SessionTest, HandlesMayOutliveTheirClient) {
+  const auto prompt = prompt_of(64);
+  cache_prompt(prompt);
+  start_connected();
+  auto lease = cache->lease(prompt, 3, soon());
+  ASSERT_TRUE(lease);
+  RecordPages pages(3, layout.record_bytes);
+  auto load = lease->load_into(pages.pages());
+  ASSERT_TRUE(load);
+  client.reset();
+  EXPECT_EQ(load->finish(), 0U);
+  EXPECT_FALSE(lease->held());
+  EXPECT_EQ(lease->wait_ready(soon()), 0U);
+  EXPECT_EQ(lease->load_into(pages.pages()).error().code, Errc::stale);
+  EXPECT_EQ(cache->match(prompt).blocks, 0U);
+  EXPECT_EQ(cache->lease(prompt, 3, soon()).error().code, Errc::unavailable);
+  auto write = cache->write_back(prompt, 0, pages.pages());
+  write.wait();
+  EXPECT_EQ(write.accepted(), 0U);
+}
+
+TEST_F(SessionTest, NamespacesAreOpenedAgainAfterAReconnect) {
+  const auto prompt = prompt_of(64);
+  cache_prompt(prompt);
+  start_connected();
+  ASSERT_EQ(cache->match(prompt).blocks, 3U);
+  daemon.hang_up();
+  ASSERT_TRUE(daemon.eventually([](const auto& s) { return s.connections == 2; }));
+  ASSERT_TRUE(client->wait_connected(soon()));
+  EXPECT_EQ(cache->match(prompt).blocks, 3U);
+  const auto lease = cache->lease(prompt, 3, soon());
+  ASSERT_TRUE(lease) << lease.error().message;
+  EXPECT_EQ(lease->blocks(), 3U);
+  EXPECT_TRUE(
+      daemon.eventually([](const auto& s) { return s.seen.at(Which::OPEN_NAMESPACE) == 2; }));
+  EXPECT_EQ(client->stats().connects, 2U);
+}
+
+TEST_F(SessionTest, ARefusedNamespaceRefusesItsLeases) {
+  daemon.with(
+      [](auto& s) { s.refused[Which::OPEN_NAMESPACE] = make_error(Errc::refused, "no more"); });
+  start_connected();
+  const auto lease = cache->lease(prompt_of(64), 2, soon());
+  ASSERT_FALSE(lease);
+  EXPECT_EQ(lease.error(), make_error(Errc::refused, "no more"));
+}
+
+TEST_F(SessionTest, ManyFlushesShareRequests) {
+  daemon.with([](auto& s) { s.ignored = {Which::FLUSH}; });
+  start();
+  ASSERT_TRUE(client->wait_connected(soon()));
+  std::vector<std::thread> flushers;
+  std::atomic<int> good{0};
+  for (int i = 0; i < 24; ++i)
+    flushers.emplace_back([&] { good += client->flush(soon()).has_value(); });
+  ASSERT_TRUE(daemon.eventually([](const auto& s) { return s.seen.contains(Which::FLUSH); }));
+  EXPECT_EQ(daemon.with([](auto& s) { return s.seen.at(Which::FLUSH); }), 1);
+  daemon.answer_ignored();
+  for (auto& f : flushers) f.join();
+  EXPECT_EQ(good, 24);
+}
+
+TEST_F(SessionTest, ReportsCarryTheCounters) {
+  daemon.with([](auto& s) { s.lease_ms = 300; });
+  start_connected();
+  ASSERT_TRUE(cache->lease(prompt_of(65), 0, soon()));
+  EXPECT_TRUE(daemon.eventually([](const auto& s) { return s.reported_lookups == 4; }));
+  EXPECT_TRUE(daemon.eventually([](const auto& s) { return s.seen.at(Which::REPORT) >= 4; }));
+  EXPECT_EQ(daemon.with([](auto& s) { return s.reported_lookups; }), 4U);
+}
+
+}  // namespace
+}  // namespace kvtier::test

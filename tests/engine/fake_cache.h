@@ -1,0 +1,50 @@
+// libkvtier's surface without a daemon: records kept in memory, with faults to order. The handles
+// (Lease, Load, WriteBack) are implemented here too, so the tests link this in place of libkvtier.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "kvtier/client.h"
+
+namespace kvtier::engine::test {
+
+class FakeCache : public Cache {
+ public:
+  explicit FakeCache(const Namespace& ns)
+      : ns_(ns), id_(id_of(ns)), layout_(RecordLayout::of(ns)) {}
+
+  const Namespace& ns() const noexcept override { return ns_; }
+  const NamespaceId& id() const noexcept override { return id_; }
+  const RecordLayout& layout() const noexcept override { return layout_; }
+  Match match(std::span<const Token> tokens) const noexcept override;
+  Result<Lease> lease(std::span<const Token> tokens, std::uint32_t blocks,
+                      Deadline deadline) override;
+  WriteBack write_back(std::span<const Token> tokens, std::uint32_t first_block, const Pages& pages,
+                       Stream stream) noexcept override;
+
+  std::map<Key, std::vector<std::byte>> records;
+  std::map<Key, int> writes;           // how often each block was offered
+  std::vector<std::uint32_t> leases;   // blocks asked for
+  std::uint32_t write_backs_open = 0;  // not waited for
+  Tier tier = Tier::host;
+
+  // Faults.
+  bool matches_too_much = false;  // match() says one block more than it may
+  std::optional<Errc> lease_error;
+  std::optional<Errc> load_error;
+  std::uint32_t ready_max = ~0U;      // wait_ready() finds at most so many in memory
+  std::uint32_t loaded_max = ~0U;     // load_into() finds at most so many sound
+  std::optional<std::uint32_t> held;  // finish() says so; the blocks after it are garbage
+  std::vector<std::uint32_t> layers_waited;
+
+ private:
+  std::uint32_t found(std::span<const Token> tokens) const;
+
+  Namespace ns_;
+  NamespaceId id_;
+  RecordLayout layout_;
+};
+
+}  // namespace kvtier::engine::test

@@ -1,0 +1,223 @@
+#include "engine_adapter/engine/llama.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "client/record/record.h"
+#include "tests/engine/support.h"
+
+namespace kvtier::engine::test {
+namespace {
+
+// ||out - reference|| / ||reference||.
+double relative_error(std::span<const float> out, std::span<const float> reference) {
+  double difference = 0;
+  double norm = 0;
+  for (std::size_t i = 0; i < reference.size(); ++i) {
+    const double d = static_cast<double>(out[i]) - reference[i];
+    difference += d * d;
+    norm += static_cast<double>(reference[i]) * reference[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
+struct Golden {
+  std::vector<Token> tokens;
+  std::vector<float> logits;
+  std::uint32_t rows = 0;
+};
+
+Golden read_golden(const std::filesystem::path& path) {
+  const auto file = SafeTensors::open(path);
+  if (!file) {
+    ADD_FAILURE() << file.error().message;
+    return {};
+  }
+  const Tensor& tokens = *file->find("tokens").value();
+  const Tensor& logits = *file->find("logits").value();
+  EXPECT_EQ(tokens.type, ElementType::i32);
+  EXPECT_EQ(logits.type, ElementType::f32);
+  Golden golden;
+  golden.tokens.resize(tokens.shape.at(0));
+  golden.logits.resize(logits.shape.at(0) * logits.shape.at(1));
+  golden.rows = static_cast<std::uint32_t>(logits.shape.at(0));
+  std::memcpy(golden.tokens.data(), tokens.bytes.data(), tokens.bytes.size());
+  std::memcpy(golden.logits.data(), logits.bytes.data(), logits.bytes.size());
+  return golden;
+}
+
+struct Checkpoint {
+  const char* title;
+  const char* config;
+  const char* weights;
+  const char* golden;
+};
+
+void PrintTo(const Checkpoint& checkpoint, std::ostream* out) {
+  *out << checkpoint.title;
+}
+
+class GoldenLogits : public testing::TestWithParam<Checkpoint> {};
+
+TEST_P(GoldenLogits, AreThoseOfTheReference) {
+  const std::filesystem::path root = KVTIER_SOURCE_DIR;
+  const auto model = TestModel::load(root / GetParam().config, root / GetParam().weights);
+  ASSERT_NE(model, nullptr);
+  const Golden golden = read_golden(root / GetParam().golden);
+  ASSERT_FALSE(golden.tokens.empty());
+  const auto logits = logits_of(*model, StorageFormat::f32, golden.tokens, 512, golden.rows);
+  ASSERT_EQ(logits.size(), golden.logits.size());
+  const double error = relative_error(logits, golden.logits);
+  RecordProperty("relative_error", std::to_string(error));
+  EXPECT_LT(error, 1e-4);
+}
+
+constexpr Checkpoint kCheckpoints[] = {
+    {"docs_4m_short", "engine_adapter/models/docs-4m/config.json",
+     "engine_adapter/models/docs-4m/model.safetensors",
+     "tests/data/golden/docs-4m-short.safetensors"},
+    {"docs_4m_long", "engine_adapter/models/docs-4m/config.json",
+     "engine_adapter/models/docs-4m/model.safetensors",
+     "tests/data/golden/docs-4m-long.safetensors"},
+    {"llama3_rope", "tests/data/checkpoints/llama3-rope/config.json",
+     "tests/data/checkpoints/llama3-rope/model.safetensors",
+     "tests/data/checkpoints/llama3-rope/golden.safetensors"},
+    {"llama3_rope_newer_spelling", "tests/data/checkpoints/llama3-rope/config-v5.json",
+     "tests/data/checkpoints/llama3-rope/model.safetensors",
+     "tests/data/checkpoints/llama3-rope/golden.safetensors"},
+    {"multi_head", "tests/data/checkpoints/mha/config.json",
+     "tests/data/checkpoints/mha/model.safetensors",
+     "tests/data/checkpoints/mha/golden.safetensors"},
+    {"multi_query", "tests/data/checkpoints/mqa/config.json",
+     "tests/data/checkpoints/mqa/model.safetensors",
+     "tests/data/checkpoints/mqa/golden.safetensors"},
+};
+INSTANTIATE_TEST_SUITE_P(Engine, GoldenLogits, testing::ValuesIn(kCheckpoints),
+                         [](const auto& test) { return std::string(test.param.title); });
+
+class EveryFormat : public testing::TestWithParam<StorageFormat> {
+ protected:
+  static void SetUpTestSuite() { model_ = TestModel::make_small(); }
+  static void TearDownTestSuite() { model_.reset(); }
+
+  static inline std::unique_ptr<TestModel> model_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Engine, EveryFormat, testing::ValuesIn(kAllFormats),
+                         [](const auto& test) { return std::string(name(test.param)); });
+
+TEST_P(EveryFormat, GivesTheSameBitsWhateverTheChunks) {
+  ASSERT_NE(model_, nullptr);
+  const auto tokens = random_tokens(131, model_->config.vocab_size, 5);
+  const auto all_at_once = logits_of(*model_, GetParam(), tokens, 512, 131);
+  for (const std::uint32_t chunk : {1U, 7U, 16U, 17U, 64U}) {
+    const auto in_chunks = logits_of(*model_, GetParam(), tokens, chunk, 131);
+    EXPECT_EQ(std::memcmp(in_chunks.data(), all_at_once.data(), all_at_once.size() * sizeof(float)),
+              0)
+        << "chunks of " << chunk;
+  }
+}
+
+TEST_P(EveryFormat, GivesTheSameBitsForSequencesComputedTogether) {
+  ASSERT_NE(model_, nullptr);
+  const std::size_t vocab = model_->config.vocab_size;
+  const auto one = random_tokens(40, model_->config.vocab_size, 6);
+  const auto two = random_tokens(23, model_->config.vocab_size, 7);
+  TestEngine engine(*model_, GetParam(), 64);
+  Sequence first(*engine.pool, id_of(engine.ns), 64);
+  Sequence second(*engine.pool, id_of(engine.ns), 64);
+  std::vector<float> logits(2 * vocab);
+  const StepInput inputs[] = {{&first, std::span(one), 1}, {&second, std::span(two), 1}};
+  ASSERT_TRUE(engine.llama.step(inputs, logits));
+  const auto alone_one = logits_of(*model_, GetParam(), one, 64, 1);
+  const auto alone_two = logits_of(*model_, GetParam(), two, 64, 1);
+  EXPECT_EQ(std::memcmp(logits.data(), alone_one.data(), vocab * sizeof(float)), 0);
+  EXPECT_EQ(std::memcmp(logits.data() + vocab, alone_two.data(), vocab * sizeof(float)), 0);
+}
+
+TEST_P(EveryFormat, LeavesRecordsThatProveTheirTokens) {
+  ASSERT_NE(model_, nullptr);
+  const auto tokens = random_tokens(50, model_->config.vocab_size, 8);
+  TestEngine engine(*model_, GetParam(), 7);
+  const NamespaceId ns = id_of(engine.ns);
+  Sequence sequence(*engine.pool, ns, 64);
+  while (sequence.length() < tokens.size()) {
+    const auto rest = std::span(tokens).subspan(sequence.length());
+    const StepInput input{&sequence, rest.first(std::min<std::size_t>(7, rest.size())), 0};
+    ASSERT_TRUE(engine.llama.step({&input, 1}, {}));
+  }
+  const RecordLayout& layout = engine.pool->layout();
+  const auto keys = chain_keys(ns, 16, tokens);
+  ASSERT_EQ(sequence.blocks_complete(), keys.size());
+  for (std::uint32_t block = 0; block < keys.size(); ++block) {
+    const BlockIdentity identity{ns, keys[block], block == 0 ? Key{} : keys[block - 1], block};
+    const auto verified =
+        verify_header({sequence.records()[block], layout.record_bytes}, layout, identity,
+                      std::span(tokens).subspan(std::size_t{block} * 16, 16));
+    EXPECT_TRUE(verified) << verified.error().message;
+  }
+}
+
+TEST_P(EveryFormat, GoesOnFromATruncatedSequenceAsIfNothingHadBeenThere) {
+  ASSERT_NE(model_, nullptr);
+  const auto tokens = random_tokens(70, model_->config.vocab_size, 9);
+  const std::size_t vocab = model_->config.vocab_size;
+  TestEngine engine(*model_, GetParam(), 128);
+  Sequence sequence(*engine.pool, id_of(engine.ns), 128);
+  std::vector<float> logits(vocab);
+  const StepInput all{&sequence, std::span(tokens), 1};
+  ASSERT_TRUE(engine.llama.step({&all, 1}, logits));
+  sequence.truncate(2);
+  EXPECT_EQ(engine.pool->pages_free(), 62U);
+  std::vector<float> again(vocab);
+  const StepInput rest{&sequence, std::span(tokens).subspan(32), 1};
+  ASSERT_TRUE(engine.llama.step({&rest, 1}, again));
+  EXPECT_EQ(std::memcmp(logits.data(), again.data(), vocab * sizeof(float)), 0);
+}
+
+TEST(Llama, HasLittleLossInNarrowFormats) {
+  const auto model = TestModel::make_small();
+  ASSERT_NE(model, nullptr);
+  const auto tokens = random_tokens(131, model->config.vocab_size, 5);
+  const auto exact = logits_of(*model, StorageFormat::f32, tokens, 512, 64);
+  const auto error = [&](StorageFormat format) {
+    return relative_error(logits_of(*model, format, tokens, 512, 64), exact);
+  };
+  EXPECT_GT(error(StorageFormat::bf16), 0);
+  EXPECT_LT(error(StorageFormat::bf16), 0.01);
+  EXPECT_LT(error(StorageFormat::fp8_e4m3), 0.2);
+  EXPECT_LT(error(StorageFormat::fp8_e5m2), 0.4);
+}
+
+TEST(Llama, SaysWhenThePagePoolIsExhausted) {
+  const auto model = TestModel::make_small();
+  ASSERT_NE(model, nullptr);
+  TestEngine engine(*model, StorageFormat::f32, 64, 2);
+  const auto tokens = random_tokens(48, model->config.vocab_size, 1);
+  Sequence sequence(*engine.pool, id_of(engine.ns), 64);
+  const StepInput fits{&sequence, std::span(tokens).first(32), 0};
+  ASSERT_TRUE(engine.llama.step({&fits, 1}, {}));
+  const StepInput input{&sequence, std::span(tokens).subspan(32), 0};
+  const auto done = engine.llama.step({&input, 1}, {});
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().code, Errc::no_space);
+  EXPECT_EQ(sequence.length(), 32U);
+}
+
+TEST(PagePool, KeepsAPageUntilItsLastUserIsGone) {
+  const auto pool =
+      PagePool::create(RecordLayout::of(TestModel::make_small()->ns(StorageFormat::f32)), 1)
+          .value();
+  const PageId page = pool->acquire().value();
+  pool->add_reference(page);
+  pool->release(page);
+  EXPECT_EQ(pool->acquire().error().code, Errc::no_space);
+  pool->release(page);
+  EXPECT_EQ(pool->acquire().value(), page);
+  pool->release(page);
+}
+
+}  // namespace
+}  // namespace kvtier::engine::test

@@ -1,0 +1,105 @@
+#include <gtest/gtest.h>
+
+#include "tests/engine/support.h"
+
+namespace kvtier::engine::test {
+namespace {
+
+ModelConfig accepted(const Json& json) {
+  const auto config = parse_model_config(as_read(json), "config.json");
+  EXPECT_TRUE(config) << config.error().message;
+  return config ? *config : ModelConfig{};
+}
+
+std::string refusal(const std::string& key, const Json& value) {
+  Json json = small_config();
+  json[key] = value;
+  const auto config = parse_model_config(as_read(json), "config.json");
+  return config ? "accepted" : config.error().message;
+}
+
+const Json kLlama3 = {{"rope_type", "llama3"},
+                      {"factor", 8.0},
+                      {"low_freq_factor", 1.0},
+                      {"high_freq_factor", 4.0},
+                      {"original_max_position_embeddings", 8192}};
+
+TEST(ModelConfig, ReadsBothSpellingsOfRopeAlike) {
+  Json classic = small_config();
+  classic["rope_theta"] = 500000.0;
+  classic["rope_scaling"] = kLlama3;
+  Json older = classic;
+  older["rope_scaling"].erase("rope_type");
+  older["rope_scaling"]["type"] = "llama3";
+  Json newer = small_config();
+  newer.erase("rope_theta");
+  newer["rope_parameters"] = kLlama3;
+  newer["rope_parameters"]["rope_theta"] = 500000.0;
+  for (const Json& json : {classic, older, newer}) {
+    EXPECT_EQ(accepted(json).describe_positions(), "rope theta=500000 scaling=llama3:8:1:4:8192");
+  }
+}
+
+TEST(ModelConfig, DescribesEveryScaling) {
+  Json json = small_config();
+  EXPECT_EQ(accepted(json).describe_positions(), "rope theta=10000 scaling=none");
+  json["rope_scaling"] = nullptr;
+  EXPECT_EQ(accepted(json).describe_positions(), "rope theta=10000 scaling=none");
+  json["rope_scaling"] = {{"rope_type", "default"}};
+  EXPECT_EQ(accepted(json).describe_positions(), "rope theta=10000 scaling=none");
+  json["rope_scaling"] = {{"type", "linear"}, {"factor", 2.5}};
+  EXPECT_EQ(accepted(json).describe_positions(), "rope theta=10000 scaling=linear:2.5");
+}
+
+TEST(ModelConfig, DerivesWhatIsLeftOut) {
+  Json json = small_config();
+  json.erase("num_key_value_heads");
+  const ModelConfig derived = accepted(json);
+  EXPECT_EQ(derived.head_dim, 8U);
+  EXPECT_EQ(derived.kv_heads, 4U);
+  EXPECT_TRUE(derived.eos.empty());
+  json["head_dim"] = 24;
+  json["eos_token_id"] = {3, 5};
+  json["bos_token_id"] = 0;
+  const ModelConfig given = accepted(json);
+  EXPECT_EQ(given.head_dim, 24U);
+  EXPECT_EQ(given.eos, (std::vector<Token>{3, 5}));
+  EXPECT_EQ(given.bos, (std::vector<Token>{0}));
+}
+
+TEST(ModelConfig, RefusesByNameWhatIsNotSupported) {
+  const auto names = [](const std::string& message, const std::string& what) {
+    EXPECT_NE(message.find("config.json"), std::string::npos) << message;
+    EXPECT_NE(message.find(what), std::string::npos) << message;
+  };
+  names(refusal("architectures", {"MistralForCausalLM"}), "LlamaForCausalLM");
+  names(refusal("architectures", nullptr), "LlamaForCausalLM");
+  names(refusal("hidden_act", "gelu"), "supported is silu");
+  names(refusal("quantization_config", {{"bits", 4}}), "quantization_config");
+  names(refusal("sliding_window", 4096), "sliding_window");
+  names(refusal("rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}}), "'yarn'");
+  names(refusal("rope_scaling", {{"rope_type", "linear"}}), "factor is missing");
+  names(refusal("rope_scaling", {{"rope_type", "linear"}, {"factor", 0}}), "factor");
+  names(refusal("rope_parameters", {{"rope_type", "llama3"}, {"factor", 8}}), "low_freq_factor");
+  names(refusal("rope_parameters", {{"partial_rotary_factor", 0.5}}), "partial_rotary_factor");
+}
+
+TEST(ModelConfig, RefusesNumbersThatCannotBe) {
+  for (const char* key : {"vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size",
+                          "num_attention_heads", "max_position_embeddings"}) {
+    for (const Json& value : {Json(0), Json(-1), Json(1.5), Json("8"), Json(1ULL << 40)}) {
+      EXPECT_NE(refusal(key, value), "accepted") << key << " = " << value;
+    }
+    EXPECT_NE(refusal(key, nullptr), "accepted") << key;
+  }
+  EXPECT_NE(refusal("num_key_value_heads", 3), "accepted");
+  EXPECT_NE(refusal("head_dim", 7), "accepted");
+  EXPECT_NE(refusal("rms_norm_eps", -1), "accepted");
+  EXPECT_NE(refusal("rope_theta", 0), "accepted");
+  EXPECT_NE(refusal("eos_token_id", 61), "accepted");
+  EXPECT_NE(refusal("eos_token_id", "</s>"), "accepted");
+  EXPECT_NE(refusal("attention_bias", 1), "accepted");
+}
+
+}  // namespace
+}  // namespace kvtier::engine::test

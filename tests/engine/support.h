@@ -1,0 +1,90 @@
+// Helpers of the engine's tests: temporary directories, safetensors files, small random models.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine_adapter/engine/llama.h"
+#include "engine_adapter/engine/model_config.h"
+#include "engine_adapter/engine/page_pool.h"
+#include "engine_adapter/engine/safetensors.h"
+#include "kvtier/namespace.h"
+
+namespace kvtier::engine::test {
+
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory();
+  ~TemporaryDirectory();
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+  const std::filesystem::path& path() const noexcept { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+void write_file(const std::filesystem::path& path, std::string_view bytes);
+
+struct TensorData {
+  std::string name;
+  std::string dtype;  // "F32", ...
+  std::vector<std::uint64_t> shape;
+  std::string bytes;
+};
+// A correct safetensors file.
+std::string safetensors_file(const std::vector<TensorData>& tensors);
+// 8 bytes of length, `header`, `data`.
+std::string safetensors_bytes(std::string_view header, std::string_view data);
+
+// As read from a file, where 7 is an unsigned number; a C++ 7 in a Json is a signed one.
+inline Json as_read(const Json& json) {
+  return Json::parse(json.dump());
+}
+// config.json of a model small enough to run thousands of tokens in a test.
+Json small_config();
+// Random weights for it, F32, the same for the same seed.
+std::string small_weights(const ModelConfig& config, std::uint64_t seed);
+
+std::vector<Token> random_tokens(std::size_t count, std::uint32_t vocab_size, std::uint64_t seed);
+
+// A model with everything it refers to.
+struct TestModel {
+  ModelConfig config;
+  SafeTensors tensors;
+  LlamaWeights weights;
+
+  // Aborts the test on an error.
+  static std::unique_ptr<TestModel> load(const std::filesystem::path& config,
+                                         const std::filesystem::path& weights);
+  static std::unique_ptr<TestModel> make_small(std::uint64_t seed = 1);
+  Namespace ns(StorageFormat format) const;
+};
+
+// A model with KV pages in one format.
+struct TestEngine {
+  TestEngine(const TestModel& model, StorageFormat format, std::uint32_t chunk_tokens,
+             std::uint32_t pages = 64);
+
+  Namespace ns;
+  std::unique_ptr<PagePool> pool;
+  Llama llama;
+};
+
+// Logits of the last `wanted` of `tokens`, computed `chunk` rows at a time.
+std::vector<float> logits_of(const TestModel& model, StorageFormat format,
+                             std::span<const Token> tokens, std::uint32_t chunk,
+                             std::uint32_t wanted);
+
+constexpr StorageFormat kAllFormats[] = {StorageFormat::fp8_e4m3, StorageFormat::fp8_e5m2,
+                                         StorageFormat::bf16, StorageFormat::f32};
+
+}  // namespace kvtier::engine::test
