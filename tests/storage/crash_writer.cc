@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <set>
 
 #include "tests/storage/crash_workload.h"
 #include "tests/storage/helpers.h"
@@ -19,28 +20,35 @@ class Writer {
 
   [[noreturn]] void run() {
     for (std::uint32_t number = 0;; ++number) {
-      store_.control().run_until([&] { return in_flight_ < kInFlight; });
+      // A slot is written again only after the write before it has ended.
+      store_.control().run_until([&] { return in_flight_ < kInFlight && !unfinished_.contains(previous(number)); });
       start(number);
     }
   }
 
  private:
   static constexpr std::uint32_t kInFlight = 8;
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+
+  // The record that lies in `number`'s slot until then.
+  std::uint32_t previous(std::uint32_t number) const noexcept {
+    return number < workload_.slots ? kNone : number - workload_.slots;
+  }
 
   void start(std::uint32_t number) {
     const TestRecord record(0, number);
     std::uint32_t extent_slot = 0;
     while (busy_[extent_slot]) ++extent_slot;
     auto write = store_.write_of(record, workload_.at(number), extent_slot);
-    if (number >= workload_.slots) {
-      write.replaces = TestRecord(0, number - workload_.slots).identity.key;
-    }
+    if (previous(number) != kNone) write.replaces = TestRecord(0, previous(number)).identity.key;
     busy_[extent_slot] = true;
+    unfinished_.insert(number);
     ++in_flight_;
     report({false, number});
     const auto started = store_->write(write, [this, number, extent_slot](Result<void> result) {
       if (!result) ::_exit(2);
       busy_[extent_slot] = false;
+      unfinished_.erase(number);
       --in_flight_;
       report({true, number});
     });
@@ -53,6 +61,7 @@ class Writer {
 
   TestStore store_;
   Workload workload_;
+  std::set<std::uint32_t> unfinished_;
   std::uint32_t in_flight_ = 0;
   bool busy_[kInFlight] = {};
 };
