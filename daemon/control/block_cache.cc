@@ -40,9 +40,11 @@ Result<std::uint16_t> BlockCache::open_namespace(std::span<const std::byte> enco
 BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::span<const Key> keys) {
   // First everything in memory is held, so that making room for what is on disk cannot evict it.
   std::vector<Leased> held;
-  for (const Key& key : keys) {
-    const BlockId id = catalogue_.find(ns, key);
-    const auto leased = id == kNoBlock ? std::nullopt : hold_in_memory(id);
+  std::vector<BlockId> found(keys.size());
+  found.resize(catalogue_.find_prefix(ns, keys, found));
+  held.reserve(found.size());
+  for (const BlockId id : found) {
+    const auto leased = hold_in_memory(id);
     if (!leased) break;
     held.push_back(*leased);
   }
@@ -79,6 +81,9 @@ std::optional<BlockCache::Leased> BlockCache::hold_in_memory(BlockId id) {
 void BlockCache::note_access(const std::vector<Leased>& held, Grant& grant) {
   ++clock_;
   std::vector<BlockId> prefix;
+  prefix.reserve(held.size());
+  grant.slots.reserve(held.size());
+  grant.tiers.reserve(held.size());
   for (const Leased& leased : held) {
     prefix.push_back(leased.block);
     catalogue_.set_last_access(leased.block, clock_);
@@ -180,6 +185,7 @@ void BlockCache::release_all(SessionId session) {
 
 void BlockCache::end_lease(const Lease& lease) {
   std::vector<BlockId> prefix;
+  prefix.reserve(lease.blocks.size());
   for (const Leased& leased : lease.blocks) {
     if (leased.block == kNoBlock) continue;
     prefix.push_back(leased.block);
@@ -271,8 +277,9 @@ std::vector<SlotName> BlockCache::reserve(SessionId session, ProcessId process, 
   MemoryTier& memory_tier = memory(tier);
   const std::uint64_t bytes = catalogue_.namespaces()[ns].layout.record_bytes;
   // A quarter of the tier at most is on its way to be filled for one process.
-  const std::uint64_t share =
-      std::clamp<std::uint64_t>(memory_tier.slots_possible(bytes) / 4, 1, limits::kReservedPerProcessMax);
+  const std::uint64_t share = std::clamp<std::uint64_t>(memory_tier.slots_possible(bytes) / 4, 1,
+                                                        limits::kReservedPerProcessMax);
+  catalogue_.prefetch_oldest(tier, bytes, count);
   while (slots.size() < count && reservations_.held_by(process, tier) < share) {
     const auto at = room(memory_tier, bytes);
     if (!at) break;

@@ -1,5 +1,7 @@
 #include "daemon/control/catalogue.h"
 
+#include <algorithm>
+
 #include "client/base/check.h"
 #include "daemon/limits.h"
 
@@ -24,6 +26,20 @@ BlockId Catalogue::find(std::uint16_t ns, const Key& key) const noexcept {
   return id;
 }
 
+std::size_t Catalogue::find_prefix(std::uint16_t ns, std::span<const Key> keys,
+                                   std::span<BlockId> ids) const noexcept {
+  // In pieces, so that a prefix of which little is here costs little.
+  constexpr std::size_t kPiece = 128;
+  for (std::size_t begin = 0; begin < keys.size(); begin += kPiece) {
+    const std::size_t count = std::min(kPiece, keys.size() - begin);
+    index_.find_many(keys.subspan(begin, count), ids.subspan(begin, count));
+    for (std::size_t i = begin; i < begin + count; ++i) {
+      if (ids[i] == kNoBlock || index_[ids[i]].ns != ns || index_[ids[i]].doomed) return i;
+    }
+  }
+  return keys.size();
+}
+
 BlockId Catalogue::add(std::uint16_t ns, const Key& key, std::uint32_t block_index) {
   const BlockId id = index_.insert(key);
   if (id == kNoBlock) return id;
@@ -34,6 +50,11 @@ BlockId Catalogue::add(std::uint16_t ns, const Key& key, std::uint32_t block_ind
 }
 
 void Catalogue::place(BlockId id, Tier tier, Place at, const Key& parent) {
+  place_unlisted(id, tier, at);
+  enlist(id, tier, parent);
+}
+
+void Catalogue::place_unlisted(BlockId id, Tier tier, Place at) {
   Block& block = index_[id];
   const std::size_t t = index_of(tier);
   KVTIER_CHECK(!block.tiers.has(tier));
@@ -44,8 +65,19 @@ void Catalogue::place(BlockId id, Tier tier, Place at, const Key& parent) {
   ++counts_[t].insertions;
   counts_[t].bytes += bytes;
   namespaces_[block.ns].bytes[t] += bytes;
-  enlist(id, tier, parent);
   publish(id);
+}
+
+void Catalogue::enlist_newest(std::span<const BlockId> oldest_first, Tier tier) {
+  constexpr std::size_t kAhead = 16;
+  for (std::size_t i = 0; i < oldest_first.size(); ++i) {
+    if (i + kAhead < oldest_first.size()) {
+      const BlockId soon = oldest_first[i + kAhead];
+      __builtin_prefetch(&index_[soon]);
+      __builtin_prefetch(&index_.link(soon, tier), 1);
+    }
+    list(oldest_first[i], tier).push_newest(oldest_first[i]);
+  }
 }
 
 void Catalogue::enlist(BlockId id, Tier tier, const Key& parent) {
@@ -97,16 +129,8 @@ void Catalogue::unhold(BlockId id, Tier tier, const Key& parent) {
 }
 
 void Catalogue::touch(std::span<const BlockId> prefix) {
-  for (std::size_t i = prefix.size(); i-- > 0;) {
-    const BlockId id = prefix[i];
-    const Block& block = index_[id];
-    for (const Tier tier : kAllTiers) {
-      if (!block.tiers.has(tier) || block.holds[index_of(tier)] != 0) continue;
-      LruList& order = list(id, tier);
-      order.remove(id);
-      order.push_newest(id);
-    }
-  }
+  if (prefix.empty()) return;
+  for (const Tier tier : kAllTiers) list(prefix.front(), tier).touch(prefix);
 }
 
 void Catalogue::doom(BlockId id) {
@@ -129,6 +153,15 @@ BlockId Catalogue::oldest_of_other_size(Tier tier, std::uint64_t bytes) const no
     }
   }
   return best;
+}
+
+void Catalogue::prefetch_oldest(Tier tier, std::uint64_t bytes,
+                                std::uint32_t count) const noexcept {
+  const auto& lists = lists_[index_of(tier)];
+  const auto found = lists.find(bytes);
+  if (found == lists.end()) return;
+  found->second.each_oldest(count, [&](BlockId id) { __builtin_prefetch(&index_[id], 1); });
+  found->second.each_oldest(count, [&](BlockId id) { prefetch(index_[id].key); });
 }
 
 }  // namespace kvtier::daemon

@@ -35,6 +35,15 @@ class Catalogue {
 
   // The block of this key in this namespace; kNoBlock where there is none or it is doomed.
   BlockId find(std::uint16_t ns, const Key& key) const noexcept;
+  // Finds the leading blocks of a prefix, up to the first that find() would not. Returns how many;
+  // that many of `ids`, which is as long as `keys`, are set.
+  std::size_t find_prefix(std::uint16_t ns, std::span<const Key> keys,
+                          std::span<BlockId> ids) const noexcept;
+  // Asks the processor to load what looking this key up, or adding and placing it, will read first.
+  void prefetch(const Key& key) const noexcept {
+    index_.prefetch(key);
+    directory_.prefetch(key);
+  }
   // Whatever its namespace, doomed or not.
   BlockId find_any(const Key& key) const noexcept { return index_.find(key); }
   bool taken(const Key& key) const noexcept { return find_any(key) != kNoBlock; }
@@ -43,6 +52,10 @@ class Catalogue {
 
   // `parent`: the key before it in its prefix, behind which it goes in the eviction order.
   void place(BlockId id, Tier tier, Place at, const Key& parent);
+  // The same outside the eviction order, for recovery, which knows the order only when it knows
+  // all: enlist_newest() must follow before anything else happens to the block.
+  void place_unlisted(BlockId id, Tier tier, Place at);
+  void enlist_newest(std::span<const BlockId> oldest_first, Tier tier);
   // Nobody may hold that placement. The entry goes with its last placement.
   Place unplace(BlockId id, Tier tier);
 
@@ -52,7 +65,8 @@ class Catalogue {
   // the newest otherwise.
   void unhold(BlockId id, Tier tier, const Key& parent = {});
 
-  // Makes every unheld placement of a prefix's blocks the newest, the first block newer than the last.
+  // Makes every unheld placement of a prefix's blocks, which are of one namespace, the newest, the
+  // first block newer than the last.
   void touch(std::span<const BlockId> prefix);
 
   // Found by nobody from now on; removed by whoever ends its last hold (see doomed()).
@@ -71,6 +85,9 @@ class Catalogue {
   BlockId oldest_of_other_size(Tier tier, std::uint64_t record_bytes) const noexcept;
   // The least recently used evictable block of all.
   BlockId oldest(Tier tier) const noexcept { return oldest_of_other_size(tier, 0); }
+
+  // Asks the processor to load what removing the `count` oldest will read.
+  void prefetch_oldest(Tier tier, std::uint64_t record_bytes, std::uint32_t count) const noexcept;
 
   const TierCounts& counts(Tier tier) const noexcept { return counts_[index_of(tier)]; }
 

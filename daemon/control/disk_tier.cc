@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "client/base/check.h"
@@ -23,7 +24,12 @@ DiskTier::DiskTier(Options options, storage::RecordStore* store, Catalogue& cata
 void DiskTier::set_block(DiskLocation at, BlockId block) {
   if (blocks_in_.size() <= at.segment) blocks_in_.resize(at.segment + 1);
   auto& slots = blocks_in_[at.segment];
-  if (slots.size() <= at.slot) slots.resize(at.slot + 1, kNoBlock);
+  if (slots.size() <= at.slot) {
+    // All at once: a segment fills up.
+    const std::uint32_t whole =
+        storage::slots_per_segment(options_.segment_bytes, space_.slot_bytes_of(at.segment));
+    slots.resize(std::max(at.slot + 1, whole), kNoBlock);
+  }
   slots[at.slot] = block;
 }
 
@@ -48,32 +54,56 @@ Result<std::uint64_t> DiskTier::recover() {
                    opened.error().message);
     }
   }
-  std::vector<storage::DiskEntry> entries;
-  if (auto good = store_->recover([&](const storage::DiskEntry& e) { entries.push_back(e); }); !good) {
-    return good.error();
-  }
-  // Oldest first, and within one access the tail of a prefix before its head: the order of eviction.
-  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.last_access, b.identity.block_index) <
-           std::pair(b.last_access, a.identity.block_index);
-  });
-  std::uint64_t newest = 0;
+  std::vector<Recovered> order;
   std::vector<Key> unusable;
-  for (const auto& entry : entries) {
-    newest = std::max(newest, entry.last_access);
-    if (auto good = take_over(entry); !good) {
-      spdlog::warn("disk tier: block {} is not taken over: {}", to_hex(entry.identity.key),
-                   good.error().message);
-      unusable.push_back(entry.identity.key);
-    }
-  }
+  const auto taken = take_over_all(order, unusable);
+  if (!taken) return taken.error();
+  // Oldest first, and within one access the tail of a prefix before its head: the order of
+  // eviction.
+  std::sort(order.begin(), order.end(), [](const Recovered& a, const Recovered& b) {
+    return std::pair(a.last_access, b.block_index) < std::pair(b.last_access, a.block_index);
+  });
+  std::vector<BlockId> ids(order.size());
+  std::transform(order.begin(), order.end(), ids.begin(), [](const Recovered& r) { return r.id; });
+  catalogue_.enlist_newest(ids, Tier::disk);
+  const std::uint64_t newest = order.empty() ? 0 : order.back().last_access;
   if (!unusable.empty()) store_->erase(std::move(unusable), [](const Result<void>&) {});
   spdlog::info("disk tier: {} blocks, {} bytes taken over", catalogue_.counts(Tier::disk).blocks,
                catalogue_.counts(Tier::disk).bytes);
   return newest;
 }
 
-Result<void> DiskTier::take_over(const storage::DiskEntry& entry) {
+// The entries come in the order of their keys. Each is taken over a little after it came, when the
+// words of the tables that it will change have been loaded.
+Result<void> DiskTier::take_over_all(std::vector<Recovered>& order, std::vector<Key>& unusable) {
+  constexpr std::size_t kAhead = 16;
+  std::array<storage::DiskEntry, kAhead> coming;
+  std::size_t came = 0;
+  const auto take = [&](const storage::DiskEntry& entry) {
+    const auto id = take_over(entry);
+    if (id) return order.push_back({entry.last_access, entry.identity.block_index, *id});
+    spdlog::warn("disk tier: block {} is not taken over: {}", to_hex(entry.identity.key),
+                 id.error().message);
+    unusable.push_back(entry.identity.key);
+  };
+  const auto read = store_->recover([&](const storage::DiskEntry& entry) {
+    storage::DiskEntry& place = coming[came % kAhead];
+    if (came++ >= kAhead) take(place);
+    catalogue_.prefetch(entry.identity.key);
+    prefetch_block(entry.at);
+    place = entry;
+  });
+  if (!read) return read;
+  for (std::size_t i = came - std::min(came, kAhead); i < came; ++i) take(coming[i % kAhead]);
+  return {};
+}
+
+void DiskTier::prefetch_block(DiskLocation at) const noexcept {
+  if (at.segment >= blocks_in_.size() || at.slot >= blocks_in_[at.segment].size()) return;
+  __builtin_prefetch(&blocks_in_[at.segment][at.slot], 1);
+}
+
+Result<BlockId> DiskTier::take_over(const storage::DiskEntry& entry) {
   const auto ns = catalogue_.namespaces().find(entry.identity.ns);
   if (!ns) return make_error(Errc::not_found, "its namespace is not known");
   const std::uint64_t bytes = catalogue_.namespaces()[*ns].layout.record_bytes;
@@ -88,8 +118,8 @@ Result<void> DiskTier::take_over(const storage::DiskEntry& entry) {
   const BlockId id = catalogue_.add(*ns, entry.identity.key, entry.identity.block_index);
   catalogue_.set_last_access(id, entry.last_access);
   set_block(entry.at, id);
-  catalogue_.place(id, Tier::disk, {entry.at.segment, entry.at.slot}, Key{});
-  return {};
+  catalogue_.place_unlisted(id, Tier::disk, {entry.at.segment, entry.at.slot});
+  return id;
 }
 
 void DiskTier::write_through(BlockId id, const Key& parent) {
@@ -188,6 +218,7 @@ bool DiskTier::empty_a_segment_for(std::uint64_t record_bytes) {
 void DiskTier::forget(std::span<const BlockId> ids) {
   std::vector<Key> keys;
   std::vector<DiskLocation> places;
+  for (const BlockId id : ids) catalogue_.prefetch(catalogue_.block(id).key);
   for (const BlockId id : ids) {
     keys.push_back(catalogue_.block(id).key);
     places.push_back(unplace(id));

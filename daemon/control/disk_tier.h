@@ -96,7 +96,15 @@ class DiskTier {
   void give_up(const Waiting& dropped);
   void let_go(const Waiting& what);
   void settle_flushes();
-  Result<void> take_over(const storage::DiskEntry& entry);
+  // What the eviction order of recovered blocks follows from.
+  struct Recovered {
+    std::uint64_t last_access;
+    std::uint32_t block_index;
+    BlockId id;
+  };
+  Result<void> take_over_all(std::vector<Recovered>& order, std::vector<Key>& unusable);
+  Result<BlockId> take_over(const storage::DiskEntry& entry);
+  void prefetch_block(storage::DiskLocation at) const noexcept;
   void set_block(storage::DiskLocation at, BlockId block);
   storage::DiskLocation place_of(BlockId id) const noexcept;
   storage::DiskLocation unplace(BlockId id);

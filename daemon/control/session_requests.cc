@@ -150,6 +150,12 @@ Result<void> Session::on_commit(std::uint64_t id, wire::Commit::Reader commit) {
   const auto ns = number_of(commit.getNs());
   if (!ns) return ns.error();
   if (commit.getBlocks().size() > wire::kCommitBlocksMax) return malformed("too many blocks");
+  for (const auto block : commit.getBlocks()) {
+    if (block.getKey().size() != sizeof(Key)) continue;
+    Key key;
+    std::memcpy(&key, block.getKey().begin(), sizeof key);
+    context_.cache.catalogue().prefetch(key);
+  }
   std::uint32_t taken = 0;
   for (const auto block : commit.getBlocks()) {
     if (block.getKey().size() != sizeof(Key) || block.getParent().size() != sizeof(Key) ||

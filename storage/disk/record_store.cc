@@ -65,19 +65,13 @@ Result<OpenedIndex> open_index(const StoreDirectory& directory, const Segments& 
 Result<void> prune(OpenedIndex& opened, Segments& segments) {
   Index::Batch gone;
   for (const Key& key : opened.contents.unreadable) gone.erase(key);
-  std::size_t forgotten = 0;
-  std::vector<DiskEntry> kept;
-  kept.reserve(opened.contents.entries.size());
-  for (DiskEntry& entry : opened.contents.entries) {
-    if (segments.holds(entry.at, entry.record_bytes)) {
-      entry.slot_bytes = segments.slot_bytes_of(entry.at.segment);
-      kept.push_back(entry);
-    } else {
-      gone.erase(entry.identity.key);
-      ++forgotten;
-    }
-  }
-  opened.contents.entries = std::move(kept);
+  auto& entries = opened.contents.entries;
+  for (DiskEntry& entry : entries) entry.slot_bytes = segments.slot_bytes_of(entry.at.segment);
+  const auto forgotten = std::erase_if(entries, [&](const DiskEntry& entry) {
+    const bool held = segments.holds(entry.at, entry.record_bytes);
+    if (!held) gone.erase(entry.identity.key);
+    return !held;
+  });
   if (forgotten > 0) spdlog::warn("{} index entries without a slot forgotten", forgotten);
   if (const auto erased = opened.index->commit(gone); !erased) return erased.error();
   return segments.remove_past_capacity();

@@ -53,6 +53,9 @@ struct RecordStoreOptions {
   // dropped write.
   std::uint32_t reads_queued_max = 16384;
   std::uint32_t writes_queued_max = 256;
+  // Refuse a capacity larger than the free space. Off only where the segments are known to be
+  // sparse.
+  bool check_free_space = true;
 };
 
 // What of the capacity may be segments: all but the index's share, 32 MiB + 1/64 (256 bytes of

@@ -156,6 +156,7 @@ std::uint64_t allocated_bytes(const std::filesystem::path& directory) {
 }
 
 Result<void> check_room(const RecordStoreOptions& options) {
+  if (!options.check_free_space) return {};
   struct statvfs status {};
   if (::statvfs(options.directory.c_str(), &status) != 0) {
     return errno_error(Errc::io, "disk tier " + options.directory.string() + ": statvfs");
