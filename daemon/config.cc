@@ -93,10 +93,10 @@ Setting boolean(Field field) {
 }
 
 template <class Field>
-Setting path(Field field) {
+Setting path(Field field, bool may_be_empty) {
   return {[=](Config& config, const toml::node& node) -> Result<void> {
             const auto value = node.value_exact<std::string>();
-            if (!value || (!value->empty() && value->front() != '/')) {
+            if (!value || (value->empty() ? !may_be_empty : value->front() != '/')) {
               return expected("an absolute path in quotes");
             }
             field(config) = *value;
@@ -182,10 +182,10 @@ Setting choice(Field field, std::vector<std::pair<std::string, Value>> choices) 
           }};
 }
 
-std::map<std::string, Setting> memory_settings(Config::Memory Config::*tier) {
+std::map<std::string, Setting> memory_settings(Config::Memory Config::*tier, std::uint64_t capacity_low) {
   const auto of = [tier](Config& c) -> Config::Memory& { return c.*tier; };
   return {
-      {"capacity", bytes([of](Config& c) -> auto& { return of(c).capacity_bytes; }, 0, 4096)},
+      {"capacity", bytes([of](Config& c) -> auto& { return of(c).capacity_bytes; }, capacity_low, 4096)},
       {"extent_size", bytes([of](Config& c) -> auto& { return of(c).extent_bytes; }, 64_KiB, 4096)},
       {"huge_pages", boolean([of](Config& c) -> auto& { return of(c).huge_pages; })},
       {"prefault", boolean([of](Config& c) -> auto& { return of(c).prefault; })},
@@ -196,7 +196,7 @@ const Settings& settings() {
   using LogLevel = std::pair<std::string, std::string>;
   static const Settings all{
       {"",
-       {{"socket", path([](Config& c) -> auto& { return c.socket; })},
+       {{"socket", path([](Config& c) -> auto& { return c.socket; }, false)},
         {"socket_mode", file_mode([](Config& c) -> auto& { return c.socket_mode; })},
         {"lease_time_ms", milliseconds([](Config& c) -> auto& { return c.lease_time; }, 100, 3'600'000)},
         {"shutdown_timeout_ms",
@@ -208,10 +208,11 @@ const Settings& settings() {
                                                    {"error", "error"}})}}},
       {"index",
        {{"blocks_max", integer([](Config& c) -> auto& { return c.index_blocks_max; }, 16, 1 << 29)}}},
-      {"host", memory_settings(&Config::host)},
-      {"device", memory_settings(&Config::device)},
+      // Every block passes through the host tier; there may be no device tier.
+      {"host", memory_settings(&Config::host, 4_KiB)},
+      {"device", memory_settings(&Config::device, 0)},
       {"disk",
-       {{"directory", path([](Config& c) -> auto& { return c.disk.directory; })},
+       {{"directory", path([](Config& c) -> auto& { return c.disk.directory; }, true)},
         {"capacity", bytes([](Config& c) -> auto& { return c.disk.capacity_bytes; }, 1_MiB, 4096)},
         {"segment_size", bytes([](Config& c) -> auto& { return c.disk.segment_bytes; }, 64_KiB, 4096)},
         {"admission",
@@ -263,21 +264,19 @@ Result<Config> parse_config(const std::string& text, const std::string& name) {
   } catch (const toml::parse_error& error) {
     return make_error(Errc::invalid, place(name, error.source()) + std::string(error.description()));
   }
-  if (config.host.capacity_bytes == 0) {
-    return make_error(Errc::invalid, name + ": [host] capacity: the host tier cannot be 0; every "
-                                            "block passes through it");
-  }
   return config;
 }
 
 Result<Config> load_config(const std::filesystem::path& file) {
+  // The stream's own extraction turns the library's exception for a directory into a bad stream.
   std::ifstream in(file);
-  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (!in) {
+  std::ostringstream text;
+  if (in.peek() != std::ifstream::traits_type::eof()) text << in.rdbuf();
+  if (!in.is_open() || in.bad() || text.fail()) {
     return make_error(Errc::io, "cannot read the configuration " + file.string() +
                                     ": give a readable file with --config");
   }
-  return parse_config(text, file.string());
+  return parse_config(text.str(), file.string());
 }
 
 std::string to_toml(const Config& config) {

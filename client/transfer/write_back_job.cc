@@ -34,18 +34,20 @@ bool WriteBackJob::cached(const Key& key) const noexcept {
 }
 
 WriteBackJob::Slots WriteBackJob::take_slots() {
-  Slots slots{ns_->pool(Tier::host).take(), ns_->pool(Tier::device).take()};
+  // Without a host slot the block is dropped: kept in device memory alone it could not go to disk, and
+  // with it would go the use of all blocks behind it.
+  Slots slots{ns_->pool(Tier::host).take(), {}};
+  if (slots.host) slots.device = ns_->pool(Tier::device).take();
   session_->refill(ns_);
-  // The connection changed between the two: the older slot is void.
+  // The connection changed between the two.
   if (slots.host && slots.device && slots.host->connection != slots.device->connection) {
-    (slots.host->connection->alive() ? slots.device : slots.host).reset();
+    slots.device.reset();
   }
   return slots;
 }
 
 bool WriteBackJob::may_linger() noexcept {
-  const bool coming = ns_->pool(Tier::host).expected() || ns_->pool(Tier::device).expected();
-  if (!coming || hurried_.load()) return false;
+  if (!ns_->pool(Tier::host).expected() || hurried_.load()) return false;
   const auto now = Clock::now();
   if (linger_until_ == Deadline{}) linger_until_ = now + session::kSlotLinger;
   return now < linger_until_;
@@ -57,7 +59,7 @@ CopyJob::Step WriteBackJob::step() noexcept {
   // Read before the slots: a slot that comes after "none expected" was asked for later.
   const bool linger = may_linger();
   Slots slots = take_slots();
-  if (!slots.host && !slots.device) {
+  if (!slots.host) {
     if (linger) return Step::stuck;
     Counters::add(session_->counters().dropped);
     return next();
@@ -73,11 +75,10 @@ void WriteBackJob::fill_and_commit(Slots slots) {
   const Key parent = block == 0 ? Key{} : work_.keys[block - 1];
   const auto tokens = std::span(work_.tokens)
                           .subspan(std::size_t{done_} * layout.block_tokens, layout.block_tokens);
-  const auto record =
-      (slots.host ? slots.host : slots.device)->ref.bytes().first(layout.record_bytes);
+  const auto record = slots.host->ref.bytes().first(layout.record_bytes);
   write_header(record, layout, {ns_->id, work_.keys[block], parent, block}, tokens);
   work_.pages.store(done_, record.data());
-  if (slots.host && slots.device) {
+  if (slots.device) {
     std::memcpy(slots.device->ref.bytes().data(), record.data(), record.size());
   }
   session::FilledBlock filled{ns_, work_.keys[block], parent, block, {tokens.begin(), tokens.end()},

@@ -38,6 +38,9 @@ Result<std::uint16_t> BlockCache::open_namespace(std::span<const std::byte> enco
 // ---- leases
 
 BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::span<const Key> keys) {
+  SessionLeases& of_session = leases_of_[session];
+  if (of_session.ids.size() >= limits::kLeasesPerSessionMax) return {};
+  keys = keys.first(std::min(keys.size(), limits::kBlocksLeasedPerSessionMax - of_session.blocks));
   // First everything in memory is held, so that making room for what is on disk cannot evict it.
   std::vector<Leased> held;
   std::vector<BlockId> found(keys.size());
@@ -64,8 +67,9 @@ BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::sp
   if (held.empty()) return grant;
   grant.lease = next_lease_++;
   note_access(held, grant);
+  of_session.ids.push_back(grant.lease);
+  of_session.blocks += held.size();
   leases_.emplace(grant.lease, Lease{session, std::move(held)});
-  leases_of_[session].push_back(grant.lease);
   return grant;
 }
 
@@ -138,8 +142,11 @@ void BlockCache::loaded(BlockId id, Place to, const Result<void>& result) {
   if (!result) {
     ++counts_.faults;
     disk_.retire(id);
-  } else {
-    settle(id);
+  }
+  settle(id);  // does nothing where retire() has removed the entry
+  for (const Waiter& waiter : waiters) {
+    const auto lease = leases_.find(waiter.lease);
+    if (lease != leases_.end() && lease->second.session == 0) end_or_wait(waiter.lease, lease->second);
   }
   for (const Event& event : events) on_ready(event.session, event.lease, {&event.landed, 1});
 }
@@ -156,6 +163,7 @@ std::vector<BlockCache::Event> BlockCache::hand_over(BlockId id, std::span<const
     const SlotName slot = leased.block == kNoBlock
                               ? 0
                               : slot_name(catalogue_.block(id).places[index_of(Tier::host)]);
+    if (lease->second.session == 0) continue;
     events.push_back({lease->second.session, waiter.lease, {waiter.block, slot}});
   }
   return events;
@@ -167,20 +175,28 @@ bool BlockCache::release(SessionId session, LeaseId lease) {
     ++counts_.unknown_releases;
     return false;
   }
-  std::erase(leases_of_[session], lease);
-  end_lease(found->second);
-  leases_.erase(lease);
+  SessionLeases& of_session = leases_of_.at(session);
+  std::erase(of_session.ids, lease);
+  of_session.blocks -= found->second.blocks.size();
+  end_or_wait(lease, found->second);
   return true;
 }
 
 void BlockCache::release_all(SessionId session) {
   const auto of = leases_of_.find(session);
   if (of == leases_of_.end()) return;
-  for (const LeaseId lease : of->second) {
-    end_lease(leases_.at(lease));
-    leases_.erase(lease);
-  }
+  for (const LeaseId lease : of->second.ids) end_or_wait(lease, leases_.at(lease));
   leases_of_.erase(of);
+}
+
+// A lease whose reads are under way ends with the last of them, so that its blocks, which land in any order,
+// take their places in the eviction order together.
+void BlockCache::end_or_wait(LeaseId id, Lease& lease) {
+  lease.session = 0;
+  if (std::ranges::any_of(lease.blocks, &Leased::pending)) return;
+  const Lease ended = std::move(lease);
+  leases_.erase(id);
+  end_lease(ended);
 }
 
 void BlockCache::end_lease(const Lease& lease) {
@@ -254,15 +270,15 @@ bool BlockCache::empty_an_extent_for(MemoryTier& tier, std::uint64_t record_byte
   return tier.retire_extent(extent->id());
 }
 
+// The least recently used block that nobody holds anywhere leaves every tier.
 bool BlockCache::make_index_room() {
   for (const Tier tier : {Tier::disk, Tier::host, Tier::device}) {
     const BlockId id = catalogue_.oldest(tier);
-    if (id == kNoBlock || catalogue_.block(id).tiers != TierSet{}.with(tier)) continue;
-    if (tier == Tier::disk) {
-      disk_.forget({&id, 1});
-    } else {
-      evict(memory(tier), id);
+    if (id == kNoBlock || !Catalogue::unheld(catalogue_.block(id))) continue;
+    for (const Tier memory_tier : {Tier::device, Tier::host}) {
+      if (catalogue_.block(id).tiers.has(memory_tier)) ++counts_.evictions[index_of(memory_tier)];
     }
+    remove_everywhere(id);
     return true;
   }
   return false;

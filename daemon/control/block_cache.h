@@ -52,7 +52,8 @@ class BlockCache {
     std::vector<SlotName> slots;   // one a block granted; 0: on its way from disk, on_ready() follows
     std::vector<Tier> tiers;       // where each block was
   };
-  // Holds the leading blocks that are there. Blocks on disk start moving to the host tier.
+  // Holds the leading blocks that are there, none past the session's bounds. Blocks on disk start moving to
+  // the host tier.
   Grant lease(SessionId session, std::uint16_t ns, std::span<const Key> keys);
   // False, and counted, if the session has no such lease.
   bool release(SessionId session, LeaseId lease);
@@ -104,8 +105,12 @@ class BlockCache {
     bool pending = false;
   };
   struct Lease {
-    SessionId session;
+    SessionId session;          // 0: released; it ends when the last of its disk reads does
     std::vector<Leased> blocks;
+  };
+  struct SessionLeases {
+    std::vector<LeaseId> ids;
+    std::size_t blocks = 0;
   };
   struct Waiter {
     LeaseId lease;
@@ -124,6 +129,7 @@ class BlockCache {
   bool start_load(BlockId id);
   void loaded(BlockId id, Place to, const Result<void>& result);
   void end_lease(const Lease& lease);
+  void end_or_wait(LeaseId id, Lease& lease);
   void settle(BlockId id);
   std::optional<Place> room(MemoryTier& tier, std::uint64_t record_bytes);
   void evict(MemoryTier& tier, BlockId id);
@@ -141,7 +147,7 @@ class BlockCache {
   DiskTier disk_;
   Reservations reservations_;
   std::unordered_map<LeaseId, Lease> leases_;
-  std::unordered_map<SessionId, std::vector<LeaseId>> leases_of_;
+  std::unordered_map<SessionId, SessionLeases> leases_of_;
   std::unordered_map<std::uint32_t, std::vector<Waiter>> loading_;  // by BlockId
   LeaseId next_lease_ = 1;
   std::uint64_t clock_ = 1;   // counts leases and commits

@@ -173,21 +173,29 @@ bool DiskTier::submit(const Waiting& next) {
   write.slot = from.slot;
   write.record_bytes = bytes;
   write.replaces = room->replaces;
-  writing_.emplace(next.ticket, Writing{next, room->at, std::nullopt});
+  writing_.emplace(next.ticket, Writing{next, *room, std::nullopt});
   const auto sent = store_->write(
       write, [this, ticket = next.ticket](const Result<void>& result) { written(ticket, result); });
   if (!sent) {
     writing_.erase(next.ticket);
     give_up(next);
-    // The victim, if any, is out of the index already and its entry on disk goes the ordinary way.
-    if (room->replaces) {
-      store_->erase({*room->replaces},
-                    [this, at = room->at](const Result<void>&) { space_.free(at); });
-    } else {
-      space_.free(room->at);
-    }
+    give_back(*room);
   }
   return true;
+}
+
+// The victim, if any, is out of the index already; its entry on disk goes before the slot is used again.
+void DiskTier::give_back(const Room& room) {
+  if (!room.replaces) return space_.free(room.at);
+  // Written anew meanwhile: the entry to erase may by now be of that write.
+  if (const BlockId again = catalogue_.find_any(*room.replaces); again != kNoBlock) {
+    const Block& block = catalogue_.block(again);
+    if (block.write_queued || block.tiers.has(Tier::disk)) return space_.retire(room.at);
+  }
+  store_->erase({*room.replaces}, [this, at = room.at](const Result<void>& result) {
+    result ? space_.free(at) : space_.retire(at);
+    pump();
+  });
 }
 
 std::optional<DiskTier::Room> DiskTier::room_for(std::uint64_t record_bytes) {
@@ -211,11 +219,13 @@ bool DiskTier::empty_a_segment_for(std::uint64_t record_bytes) {
   }
   counts_.evictions += going.size();
   emptying_ = true;
-  forget(going);
+  forget(going, true);
   return true;
 }
 
-void DiskTier::forget(std::span<const BlockId> ids) {
+void DiskTier::forget(std::span<const BlockId> ids) { forget(ids, false); }
+
+void DiskTier::forget(std::span<const BlockId> ids, bool emptying) {
   std::vector<Key> keys;
   std::vector<DiskLocation> places;
   for (const BlockId id : ids) catalogue_.prefetch(catalogue_.block(id).key);
@@ -224,9 +234,9 @@ void DiskTier::forget(std::span<const BlockId> ids) {
     places.push_back(unplace(id));
   }
   if (keys.empty()) return;
-  store_->erase(std::move(keys), [this, places = std::move(places)](const Result<void>& result) {
+  store_->erase(std::move(keys), [this, emptying, places = std::move(places)](const Result<void>& result) {
     for (const DiskLocation at : places) result ? space_.free(at) : space_.retire(at);
-    emptying_ = false;
+    if (emptying) emptying_ = false;
     pump();
   });
 }
@@ -244,11 +254,18 @@ void DiskTier::written(std::uint64_t ticket, const Result<void>& result) {
 void DiskTier::settle(const Writing& done) {
   const BlockId id = done.what.block;
   if (*done.result) {
-    set_block(done.to, id);
-    catalogue_.place(id, Tier::disk, {done.to.segment, done.to.slot}, done.what.parent);
+    const DiskLocation to = done.room.at;
+    set_block(to, id);
+    catalogue_.place(id, Tier::disk, {to.segment, to.slot}, done.what.parent);
   } else {
     ++counts_.failures;
-    space_.retire(done.to);
+    // Only the device's own failure speaks against the slot; a record that its client scribbled over, or a
+    // full index, does not.
+    if (done.result->error().code == Errc::io) {
+      space_.retire(done.room.at);
+    } else {
+      give_back(done.room);
+    }
     spdlog::warn("disk tier: block {} was not written: {}", to_hex(catalogue_.block(id).key),
                  done.result->error().message);
   }

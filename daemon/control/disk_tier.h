@@ -77,20 +77,22 @@ class DiskTier {
     Key parent;
     std::uint64_t ticket;
   };
-  struct Writing {
-    Waiting what;
-    storage::DiskLocation to;
-    std::optional<Result<void>> result;
-  };
   struct Room {
     storage::DiskLocation at;
     std::optional<Key> replaces;
+  };
+  struct Writing {
+    Waiting what;
+    Room room;
+    std::optional<Result<void>> result;
   };
 
   void pump();
   bool submit(const Waiting& next);
   std::optional<Room> room_for(std::uint64_t record_bytes);
   bool empty_a_segment_for(std::uint64_t record_bytes);
+  void give_back(const Room& room);
+  void forget(std::span<const BlockId> ids, bool emptying);
   void written(std::uint64_t ticket, const Result<void>& result);
   void settle(const Writing& done);
   void give_up(const Waiting& dropped);

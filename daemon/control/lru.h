@@ -1,9 +1,11 @@
 // The eviction order of one tier and size class: blocks that are placed there and that nobody holds, from
-// the newest to the oldest, linked through the index's entries.
+// the newest to the oldest, linked by the numbers of the index's entries.
 //
-// What always holds: a block stands on the older side of every ancestor in the list, so that the tail of
-// a prefix goes before its head. A touch moves a whole prefix to the front, last block first; a new block
-// is put right behind its parent.
+// A block stands on the older side of its ancestors in the list, so that the tail of a prefix goes before
+// its head: a touch moves a whole prefix to the front, last block first, and a new block is put right behind
+// its parent. One whose parent is held or not there at that moment becomes the newest instead, until the
+// next touch of its prefix, at the latest the end of the lease that holds the parent. (A parent held by its
+// write alone has no such lease; a child behind it that is not written may then stay too new.)
 #pragma once
 
 #include <span>

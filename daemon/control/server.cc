@@ -25,9 +25,11 @@ Server::Server(asio::io_context& io, const Config& config)
       config_(config),
       processes_(io, [this](ProcessId process) { process_ended(process); }),
       acceptor_(io),
+      accept_timer_(io),
       timer_(io),
       stop_timer_(io),
-      started_(steady_clock::now()) {}
+      started_(steady_clock::now()),
+      last_tick_(started_) {}
 
 Server::~Server() = default;
 
@@ -104,8 +106,11 @@ void Server::make_cache(storage::RecordStore* disk) {
     };
     memory.on_retired = [this, tier](storage::Extent& extent) {
       if (tier == Tier::host && store_) store_->forget_extent(extent.id());
-      const auto sessions = sessions_;  // telling one may end it
-      for (const auto& [id, session] : sessions) session->send_extent_gone(extent.id());
+      // Later: telling a session may end it, which must not happen inside a request to the cache.
+      asio::post(io_, [this, gone = extent.id()] {
+        const auto sessions = sessions_;
+        for (const auto& [id, session] : sessions) session->send_extent_gone(gone);
+      });
     };
   }
 }
@@ -149,10 +154,14 @@ void Server::accept() {
   acceptor_.async_accept([this](boost::system::error_code error, Session::Socket socket) {
     if (stopping_ || error == asio::error::operation_aborted) return;
     if (error) {
-      spdlog::warn("accept: {}", error.message());
-    } else {
-      admit(std::move(socket));
+      // No descriptor left, most likely, and the connection still waits: at once would be again and again.
+      spdlog::warn("accept: {}; tried again in a second", error.message());
+      accept_timer_.expires_after(kTick);
+      return accept_timer_.async_wait([this](boost::system::error_code cancelled) {
+        if (!cancelled && !stopping_) accept();
+      });
     }
+    admit(std::move(socket));
     accept();
   });
 }
@@ -193,8 +202,13 @@ void Server::process_ended(ProcessId process) {
 
 void Server::tick() {
   const auto now = steady_clock::now();
+  // After a stall of our own (SIGSTOP, a frozen host) what clients sent meanwhile waits to be read: they get
+  // their time again.
+  const bool stalled = now - last_tick_ > 3 * kTick;
+  last_tick_ = now;
   const auto sessions = sessions_;
   for (const auto& [id, session] : sessions) {
+    if (stalled) session->heard();
     if (now - session->last_heard() > config_.lease_time) session->lease_time_over();
   }
   cache_->disk().write_stamps();
@@ -210,6 +224,7 @@ void Server::stop() {
   boost::system::error_code ignored;
   acceptor_.close(ignored);
   ::unlink(config_.socket.c_str());
+  accept_timer_.cancel();
   timer_.cancel();
   const auto sessions = sessions_;
   for (const auto& [id, session] : sessions) session->end("kvtierd stops");

@@ -49,11 +49,13 @@ class Server {
   std::unique_ptr<SessionContext> context_;
   ProcessWatch processes_;
   boost::asio::local::stream_protocol::acceptor acceptor_;
+  boost::asio::steady_timer accept_timer_;
   boost::asio::steady_timer timer_;
   boost::asio::steady_timer stop_timer_;
   std::map<SessionId, std::shared_ptr<Session>> sessions_;
   SessionId next_session_ = 1;
   std::chrono::steady_clock::time_point started_;
+  std::chrono::steady_clock::time_point last_tick_;
   bool stopping_ = false;
   bool stopped_ = false;
 };

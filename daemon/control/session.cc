@@ -40,7 +40,7 @@ void Session::wait_readable() {
 void Session::readable() {
   std::vector<wire::Frame> frames;
   const auto received = reader_.receive(socket_.native_handle(), frames, limits::kFramesPerTurn);
-  if (!frames.empty()) last_heard_ = std::chrono::steady_clock::now();
+  if (!frames.empty()) heard();
   for (wire::Frame& frame : frames) {
     if (auto good = handle(frame); !good) {
       ++context_.frame_errors;

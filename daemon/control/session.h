@@ -46,6 +46,7 @@ class Session : public std::enable_shared_from_this<Session> {
   SessionId id() const noexcept { return id_; }
   ProcessId process() const noexcept { return process_; }
   std::chrono::steady_clock::time_point last_heard() const noexcept { return last_heard_; }
+  void heard() noexcept { last_heard_ = std::chrono::steady_clock::now(); }
   void lease_time_over();
 
   void send_ready(LeaseId lease, std::span<const BlockCache::Landed> landed);

@@ -1,3 +1,5 @@
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -64,6 +66,8 @@ Result<void> Session::dispatch(wire::Message::Reader message) {
 }
 
 Result<void> Session::on_hello(std::uint64_t id, wire::Hello::Reader hello) {
+  // Each welcome carries a descriptor, so a peer could otherwise have us hold any number of them.
+  if (greeted_) return malformed("a second hello");
   if (hello.getVersion() != wire::kProtocolVersion) {
     reply_error(id, make_error(Errc::version,
                                "protocol version " + std::to_string(hello.getVersion()) +
@@ -75,7 +79,11 @@ Result<void> Session::on_hello(std::uint64_t id, wire::Hello::Reader hello) {
   }
   name_ = std::string(hello.getName().cStr()).substr(0, 64);
   greeted_ = true;
-  UniqueFd directory(::dup(context_.directory.fd()));
+  UniqueFd directory(::fcntl(context_.directory.fd(), F_DUPFD_CLOEXEC, 0));
+  if (!directory) {
+    end("no file descriptor left for the directory");
+    return {};
+  }
   reply(
       id,
       [&](Builder root) {

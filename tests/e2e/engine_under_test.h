@@ -22,7 +22,7 @@ class EngineUnderTest {
  public:
   EngineUnderTest(const engine::test::TestModel& model, StorageFormat format, const std::string& socket)
       : engine_(model, format, kChunkTokens, kPoolPages),
-        client_(Client::start({.socket = socket, .name = "test", .slots_ahead = 8}).value()),
+        client_(Client::start({.socket = socket, .name = "test", .slots_ahead = 16}).value()),
         cache_(client_->open(engine_.ns).value()),
         generator_(engine_.llama, *engine_.pool, id_of(engine_.ns), cache_.get()) {}
 
@@ -34,8 +34,11 @@ class EngineUnderTest {
   Client& client() { return *client_; }
   Cache& cache() { return *cache_; }
   const RecordLayout& layout() const { return engine_.pool->layout(); }
+  // Connected, and with reserved slots at hand, so that nothing is dropped for want of them.
   void wait_connected() {
-    KVTIER_CHECK(client_->wait_connected(Clock::now() + std::chrono::seconds(30)).has_value());
+    const auto give_up = Clock::now() + std::chrono::seconds(30);
+    KVTIER_CHECK(client_->wait_connected(give_up).has_value());
+    KVTIER_CHECK(client_->flush(give_up).has_value());
   }
 
  private:

@@ -9,7 +9,7 @@
 namespace kvtier::e2e {
 namespace {
 
-constexpr int kPromptsPerFormat = 300;
+constexpr int kPromptsPerFormat = 500;
 
 std::uint64_t sum(const std::array<std::uint64_t, kTiers>& values) {
   return std::accumulate(values.begin(), values.end(), std::uint64_t{0});

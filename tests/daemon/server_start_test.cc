@@ -1,0 +1,127 @@
+// How kvtierd starts, refuses to start, and stops.
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <fstream>
+
+#include "tests/daemon/server_fixture.h"
+
+namespace kvtier::daemon::testing {
+namespace {
+
+class StartTest : public ::testing::Test {
+ protected:
+  // kvtierd with this configuration ends at once, saying `part` on stderr.
+  void expect_refused(const std::string& config, int code, const std::string& part) {
+    Kvtierd daemon(scratch, config);
+    const int status = daemon.wait();
+    EXPECT_TRUE(WIFEXITED(status)) << daemon.output();
+    EXPECT_EQ(WEXITSTATUS(status), code) << daemon.output();
+    EXPECT_NE(daemon.output().find(part), std::string::npos) << daemon.output();
+  }
+  static void expect_stopped(Kvtierd& daemon) {
+    const int status = daemon.wait();
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status << daemon.output();
+  }
+
+  Scratch scratch;
+  const std::filesystem::path socket = scratch / "s";
+};
+
+TEST_F(StartTest, sigterm_and_sigint_end_it_with_0_and_remove_the_socket) {
+  for (const int number : {SIGTERM, SIGINT}) {
+    Kvtierd daemon(scratch, small_config(scratch));
+    WireClient client = WireClient::greeted(socket.string());
+    daemon.signal(number);
+    expect_stopped(daemon);
+    EXPECT_TRUE(client.is_closed());
+    EXPECT_FALSE(std::filesystem::exists(socket));
+  }
+}
+
+TEST_F(StartTest, a_bad_configuration_ends_it_with_2_and_says_where) {
+  expect_refused("\n[host]\nsize = 1\n", 2, ":3:1: unknown key 'size' in [host]");
+}
+
+TEST_F(StartTest, a_socket_in_use_is_refused_and_left_alone) {
+  Kvtierd first(scratch, small_config(scratch));
+  WireClient client = WireClient::greeted(socket.string());
+  expect_refused(small_config(scratch), 1, "is in use");
+  EXPECT_TRUE(client.status());
+  EXPECT_TRUE(WireClient::greeted(socket.string()).status());
+}
+
+TEST_F(StartTest, a_socket_left_over_from_a_killed_daemon_is_taken_over) {
+  {
+    Kvtierd killed(scratch, small_config(scratch));
+    WireClient::greeted(socket.string());
+    killed.signal(SIGKILL);
+    killed.wait();
+  }
+  ASSERT_TRUE(std::filesystem::exists(socket));
+  Kvtierd daemon(scratch, small_config(scratch));
+  EXPECT_TRUE(WireClient::greeted(socket.string()).status());
+}
+
+TEST_F(StartTest, a_file_in_the_sockets_place_is_refused_and_left_alone) {
+  std::ofstream(socket) << "precious";
+  expect_refused(small_config(scratch), 1, "is not a socket");
+  EXPECT_EQ(std::filesystem::file_size(socket), 8U);
+}
+
+TEST_F(StartTest, a_socket_path_that_is_too_long_is_a_bad_configuration) {
+  expect_refused("socket = '/tmp/" + std::string(120, 'x') + "'\n", 2, "too long");
+}
+
+TEST_F(StartTest, a_socket_in_no_directory_names_the_path) {
+  expect_refused("socket = '/nowhere/s'\n", 1, "cannot listen on /nowhere/s");
+}
+
+TEST_F(StartTest, the_socket_has_the_mode_of_the_configuration) {
+  Kvtierd daemon(scratch, small_config(scratch, "socket_mode = '0600'"));
+  WireClient::greeted(socket.string());
+  EXPECT_EQ(std::filesystem::status(socket).permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+}
+
+TEST_F(StartTest, a_disk_directory_that_cannot_be_made_is_named) {
+  expect_refused(small_config(scratch) + disk_config("/proc/kvtier"), 1, "/proc/kvtier");
+}
+
+TEST_F(StartTest, a_disk_directory_that_is_a_file_is_named_and_left_alone) {
+  std::ofstream(scratch / "disk") << "precious";
+  expect_refused(small_config(scratch) + disk_config((scratch / "disk").string()), 1,
+                 (scratch / "disk").string());
+  EXPECT_EQ(std::filesystem::file_size(scratch / "disk"), 8U);
+}
+
+TEST_F(StartTest, a_disk_directory_of_a_running_daemon_is_refused) {
+  const std::string disk = disk_config((scratch / "disk").string());
+  Kvtierd first(scratch, small_config(scratch) + disk);
+  WireClient::greeted(socket.string());
+  expect_refused("socket = '" + (scratch / "other").string() + "'\n" + disk, 1,
+                 (scratch / "disk").string());
+}
+
+TEST_F(StartTest, a_disk_too_small_for_one_segment_is_a_bad_configuration) {
+  expect_refused(small_config(scratch) + "[disk]\ndirectory = '" + (scratch / "disk").string() +
+                     "'\ncapacity = '1MiB'\n",
+                 2, "too small");
+}
+
+TEST_F(StartTest, check_config_says_nothing_of_a_good_one) {
+  Kvtierd daemon(scratch, small_config(scratch), "--check-config");
+  expect_stopped(daemon);
+  EXPECT_EQ(daemon.output(), "");
+}
+
+TEST_F(StartTest, what_print_config_prints_is_a_configuration) {
+  Kvtierd daemon(scratch, small_config(scratch), "--print-config");
+  expect_stopped(daemon);
+  Kvtierd again(scratch, daemon.output(), "--print-config");
+  expect_stopped(again);
+  EXPECT_EQ(again.output(), daemon.output());
+}
+
+}  // namespace
+}  // namespace kvtier::daemon::testing

@@ -1,0 +1,140 @@
+// A BlockCache over real memory and a FakeStore, and the steps tests are made of.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "daemon/control/block_cache.h"
+#include "tests/daemon/fake_store.h"
+#include "tests/daemon/records.h"
+
+namespace kvtier::daemon::testing {
+
+struct CacheSizes {
+  std::uint32_t blocks_max = 400;
+  std::uint32_t device_slots = 24, host_slots = 40, disk_slots = 96;  // of kRecordBytes
+  std::uint32_t extent_slots = 16, segment_slots = 16;
+  std::uint32_t write_queue_max = 64, writes_submitted_max = 64;
+};
+
+struct Ready {
+  SessionId session;
+  LeaseId lease;
+  std::uint32_t block;
+  SlotName slot;
+  friend bool operator==(const Ready&, const Ready&) = default;
+};
+
+class TestCache {
+ public:
+  static constexpr std::uint64_t kSegmentHeaderBytes = 4096;
+
+  explicit TestCache(const CacheSizes& sizes = {}, bool with_disk = true)
+      : device_memory_(storage::make_memfd_extents(Tier::device, {})),
+        host_memory_(storage::make_memfd_extents(Tier::host, {})),
+        directory_(DirectoryWriter::create(sizes.blocks_max, std::array<std::byte, 16>{}).value()),
+        cache_(options(sizes), {device_memory_.get(), host_memory_.get(),
+                                with_disk ? &store_ : nullptr, &directory_}) {
+    cache_.on_ready = [this](SessionId session, LeaseId lease,
+                             std::span<const BlockCache::Landed> landed) {
+      for (const auto& block : landed) ready.push_back({session, lease, block.block, block.slot});
+    };
+    MemoryTier& host = cache_.memory(Tier::host);
+    host.on_created = [this](storage::Extent& extent) { (void)store_.register_extent(extent); };
+    host.on_retired = [this](storage::Extent& extent) { store_.forget_extent(extent.id()); };
+  }
+
+  BlockCache* operator->() noexcept { return &cache_; }
+  BlockCache& operator*() noexcept { return cache_; }
+  FakeStore& store() noexcept { return store_; }
+  const DirectoryWriter& directory() const noexcept { return directory_; }
+  std::vector<Ready> ready;  // events so far
+
+  std::uint16_t open(const Namespace& ns) { return cache_.open_namespace(encode(ns)).value(); }
+  const KnownNamespace& known(std::uint16_t ns) { return cache_.catalogue().namespaces()[ns]; }
+  std::vector<TestBlock> prefix(std::uint16_t ns, std::size_t blocks, Token first) {
+    return prefix_of(known(ns).id, blocks, first);
+  }
+  std::span<std::byte> record(SlotName slot) {
+    for (const Tier tier : {Tier::device, Tier::host}) {
+      if (cache_.memory(tier).extent(storage::ExtentId(place_named(slot).container)) != nullptr) {
+        return cache_.memory(tier).slot(place_named(slot));
+      }
+    }
+    return {};
+  }
+  const Block* find(const Key& key) {
+    const BlockId id = cache_.catalogue().find_any(key);
+    return id == kNoBlock ? nullptr : &cache_.catalogue().block(id);
+  }
+  TierSet tiers(const TestBlock& block) {
+    const Block* found = find(block.key());
+    return found == nullptr ? TierSet{} : found->tiers;
+  }
+
+  // Commits one filled block; false if there was no slot or it was not taken.
+  bool put(std::uint16_t ns, const TestBlock& block, Tier tier = Tier::host,
+           SessionId session = 1) {
+    const auto slots = cache_.reserve(session, kWriter, ns, tier, 1);
+    if (slots.empty()) return false;
+    fill_record(record(slots[0]), known(ns).layout, block);
+    return commit(ns, block, slots, session);
+  }
+  bool commit(std::uint16_t ns, const TestBlock& block, std::span<const SlotName> slots,
+              SessionId session = 1) {
+    return cache_.commit(
+        session, ns,
+        {block.key(), block.identity.parent, block.identity.block_index, block.tokens, slots});
+  }
+  // In order; how many were taken.
+  std::size_t put_all(std::uint16_t ns, std::span<const TestBlock> blocks, Tier tier = Tier::host) {
+    std::size_t taken = 0;
+    for (const TestBlock& block : blocks) taken += put(ns, block, tier) ? 1 : 0;
+    return taken;
+  }
+  BlockCache::Grant lease(std::uint16_t ns, std::span<const TestBlock> prefix,
+                          SessionId session = 1) {
+    return cache_.lease(session, ns, keys_of(prefix));
+  }
+  // Puts blocks that are on disk and nowhere else.
+  void put_on_disk(std::uint16_t ns, std::span<const TestBlock> blocks) {
+    ASSERT_EQ(put_all(ns, blocks), blocks.size());
+    store_.complete_all();
+    cache_.drop(ns, TierSet{}.with(Tier::device).with(Tier::host));
+    for (const TestBlock& block : blocks) ASSERT_EQ(tiers(block), TierSet{}.with(Tier::disk));
+  }
+
+  // The eviction order, newest first.
+  std::vector<Key> order(Tier tier, std::uint64_t record_bytes) {
+    std::vector<Key> keys;
+    for (BlockId id = cache_.catalogue().oldest(tier, record_bytes); id != kNoBlock;) {
+      const Block& block = cache_.catalogue().block(id);
+      keys.insert(keys.begin(), block.key);
+      id = block.lru[index_of(tier)].newer;
+    }
+    return keys;
+  }
+
+  static constexpr ProcessId kWriter{100, 1};
+
+ private:
+  static BlockCache::Options options(const CacheSizes& sizes) {
+    BlockCache::Options options;
+    options.blocks_max = sizes.blocks_max;
+    options.device = {sizes.device_slots * kRecordBytes, sizes.extent_slots * kRecordBytes};
+    options.host = {sizes.host_slots * kRecordBytes, sizes.extent_slots * kRecordBytes};
+    const std::uint64_t segment_bytes = kSegmentHeaderBytes + sizes.segment_slots * kRecordBytes;
+    options.disk.segment_bytes = segment_bytes;
+    options.disk.segments_bytes = sizes.disk_slots / sizes.segment_slots * segment_bytes;
+    options.disk.write_queue_max = sizes.write_queue_max;
+    options.disk.write_queue_bytes_max = sizes.host_slots * kRecordBytes;
+    options.disk.writes_submitted_max = sizes.writes_submitted_max;
+    return options;
+  }
+
+  FakeStore store_;
+  std::unique_ptr<storage::MemoryExtents> device_memory_, host_memory_;
+  DirectoryWriter directory_;
+  BlockCache cache_;
+};
+
+}  // namespace kvtier::daemon::testing

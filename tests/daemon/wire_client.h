@@ -1,0 +1,76 @@
+// A client that says exactly what the test wants, on a real socket.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/wire/frame.h"
+#include "tests/daemon/records.h"
+
+namespace kvtier::daemon::testing {
+
+class WireClient {
+ public:
+  using Builder = wire::Message::Builder;
+  using Reader = wire::Message::Reader;
+
+  // Tries until somebody listens.
+  explicit WireClient(const std::string& socket);
+  // As above, greeted and welcomed.
+  static WireClient greeted(const std::string& socket);
+
+  // False once the peer has closed the connection.
+  bool send_raw(std::span<const std::byte> bytes, int descriptor = -1);
+  bool send(const std::function<void(Builder)>& fill, std::uint64_t id = 0);
+  bool hello(std::uint32_t version = wire::kProtocolVersion);
+  void finish_sending();
+  void close() { socket_.reset(); }
+
+  // The reply to a request. False if the connection ends first or the reply is an error (see
+  // error()).
+  bool request(
+      const std::function<void(Builder)>& fill,
+      const std::function<void(Reader)>& use = [](Reader) {});
+  const std::optional<Error>& error() const noexcept { return error_; }
+  // Whether the peer closes the connection; what comes before is read.
+  bool is_closed();
+
+  // What a well-behaved client does.
+  std::uint32_t open(const Namespace& ns);
+  std::vector<std::uint64_t> reserve(std::uint32_t ns, std::uint32_t count);
+  // Fills a slot and commits; whether it was taken.
+  bool put(std::uint32_t ns, const Namespace& of, const TestBlock& block);
+  std::vector<std::uint64_t> lease(std::uint32_t ns, std::span<const TestBlock> prefix);
+  // The slots of a ready event, in the order of the lease's blocks, once all have come.
+  bool wait_ready(std::size_t blocks);
+  std::map<std::uint32_t, std::uint64_t> ready;
+
+  struct Status {
+    std::uint64_t frame_errors, sessions, leases, reserved, quarantined;
+  };
+  std::optional<Status> status();
+
+ private:
+  std::optional<wire::Frame> next();
+  void on_event(Reader message, wire::Frame& frame);
+
+  UniqueFd socket_;
+  wire::FrameReader reader_;
+  std::deque<wire::Frame> frames_;
+  std::uint64_t last_id_ = 0;
+  std::optional<Error> error_;
+  struct Extent {
+    Mapping memory;
+    std::uint64_t slot_bytes;
+  };
+  std::map<std::uint32_t, Extent> extents_;
+};
+
+// The bytes of a frame with this header and body.
+std::vector<std::byte> frame_bytes(wire::FrameHeader header, std::span<const std::byte> body = {});
+std::vector<std::byte> message_bytes(const std::function<void(WireClient::Builder)>& fill);
+
+}  // namespace kvtier::daemon::testing

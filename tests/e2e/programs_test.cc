@@ -1,0 +1,142 @@
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/e2e/daemon_process.h"
+
+namespace kvtier::e2e {
+namespace {
+
+using Json = nlohmann::json;
+
+struct Outcome {
+  int exit_code = -1;
+  std::string output;  // both streams
+};
+
+Outcome run(const std::string& command) {
+  Outcome outcome;
+  std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
+  std::array<char, 4096> bytes;
+  for (std::size_t got; (got = std::fread(bytes.data(), 1, bytes.size(), pipe)) > 0;) {
+    outcome.output.append(bytes.data(), got);
+  }
+  const int status = ::pclose(pipe);
+  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return outcome;
+}
+
+class Programs : public testing::Test {
+ protected:
+  Programs() {
+    daemon_.start();
+    std::ofstream(prompt()) << std::string(3000, 'a') + " transaction isolation in a database";
+  }
+  std::string prompt() const { return (daemon_.directory() / "prompt.txt").string(); }
+  std::string ctl(const std::string& arguments) const {
+    return std::string(KVTIERCTL) + " --socket " + daemon_.socket() + " " + arguments;
+  }
+  std::string generate(const std::string& arguments) const {
+    return std::string(KVTIER_ENGINE) + " generate --model " + KVTIER_MODEL + " --socket " +
+           daemon_.socket() + " --prompt-file " + prompt() + " --max-tokens 4 " + arguments;
+  }
+  DaemonProcess daemon_{{.device_capacity = "4MiB"}};
+};
+
+TEST_F(Programs, a_second_engine_reuses_what_the_first_one_wrote_and_says_from_where) {
+  const auto first = Json::parse(run(generate("--json --flush")).output)["runs"][0];
+  EXPECT_EQ(first["reused_tokens"], 0);
+  EXPECT_EQ(first["source"], "none");
+  EXPECT_EQ(first["connected"], true);
+  const auto second = Json::parse(run(generate("--json")).output)["runs"][0];
+  const int prompt_tokens = second["prompt_tokens"];
+  EXPECT_EQ(second["reused_tokens"], (prompt_tokens - 1) / 16 * 16);
+  EXPECT_NE(second["source"], "none");
+  EXPECT_EQ(second["answer_sha256"], first["answer_sha256"]);
+  EXPECT_EQ(std::string(second["answer_sha256"]).size(), 64U);
+
+  EXPECT_EQ(run(ctl("drop --tier device --tier host")).exit_code, 0);
+  const auto third = Json::parse(run(generate("--json")).output)["runs"][0];
+  EXPECT_EQ(third["source"], "disk");
+  EXPECT_EQ(third["answer_sha256"], first["answer_sha256"]);
+}
+
+TEST_F(Programs, kvtierctl_shows_tiers_hits_and_blocks_for_people_and_for_programs) {
+  ASSERT_EQ(run(generate("--flush")).exit_code, 0);
+  ASSERT_EQ(run(generate("")).exit_code, 0);
+  const auto status = Json::parse(run(ctl("status --json")).output);
+  EXPECT_EQ(status["tiers"].size(), 3U);
+  EXPECT_GT(status["looked_up"], 0);
+  std::uint64_t hits = 0;
+  for (const auto& tier : status["tiers"]) hits += tier["hits"].get<std::uint64_t>();
+  EXPECT_GT(hits, 0U);
+  const auto table = run(ctl("status"));
+  EXPECT_EQ(table.exit_code, 0);
+  for (const char* word : {"device", "host", "disk", "MiB"}) {
+    EXPECT_NE(table.output.find(word), std::string::npos) << word << " is not in\n" << table.output;
+  }
+  const auto listed = Json::parse(run(ctl("ls --blocks 1000 --json")).output);
+  // A block in device memory alone could not go to disk, nor could what follows it be reached there.
+  for (const auto& block : listed["blocks"]) {
+    EXPECT_NE(block["tiers"].dump().find("disk"), std::string::npos) << block.dump();
+  }
+  EXPECT_EQ(listed["namespaces"].size(), 1U);
+  EXPECT_GT(listed["blocks"].size(), 0U);
+  const auto dropped = Json::parse(run(ctl("drop --all --json")).output);
+  EXPECT_EQ(dropped["blocks_dropped"], listed["blocks"].size());
+  EXPECT_EQ(Json::parse(run(ctl("ls --blocks 10 --json")).output)["blocks"].size(), 0U);
+}
+
+TEST_F(Programs, wrong_usage_exits_2_and_a_missing_daemon_exits_1_with_the_mend) {
+  EXPECT_EQ(run(ctl("drop")).exit_code, 2);
+  EXPECT_EQ(run(ctl("nonsense")).exit_code, 2);
+  EXPECT_EQ(run(std::string(KVTIER_ENGINE) + " generate").exit_code, 2);
+  daemon_.send(SIGTERM);
+  const auto gone = run(ctl("status"));
+  EXPECT_EQ(gone.exit_code, 1);
+  EXPECT_NE(gone.output.find("is kvtierd running"), std::string::npos) << gone.output;
+  EXPECT_NE(gone.output.find(daemon_.socket()), std::string::npos) << gone.output;
+}
+
+TEST_F(Programs, an_engine_without_a_daemon_answers_and_says_so) {
+  const auto with = Json::parse(run(generate("--json")).output)["runs"][0];
+  daemon_.send(SIGTERM);
+  const auto without = run(generate("--deadline-ms 100"));
+  EXPECT_EQ(without.exit_code, 0);
+  EXPECT_NE(without.output.find("without a cache"), std::string::npos) << without.output;
+  EXPECT_NE(without.output.find(std::string(with["answer"])), std::string::npos);
+}
+
+TEST_F(Programs, a_truncated_model_a_tokenizer_that_does_not_fit_and_a_missing_file_are_named) {
+  const auto broken = daemon_.directory() / "model";
+  std::filesystem::copy(KVTIER_MODEL, broken);
+  std::filesystem::resize_file(broken / "model.safetensors", 100'000);
+  const std::string command = std::string(KVTIER_ENGINE) + " generate --no-cache --max-tokens 1 --prompt x --model ";
+  auto outcome = run(command + broken.string());
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_NE(outcome.output.find("model.safetensors"), std::string::npos) << outcome.output;
+
+  std::filesystem::copy_file(std::filesystem::path(KVTIER_MODEL) / "model.safetensors",
+                             broken / "model.safetensors", std::filesystem::copy_options::overwrite_existing);
+  auto config = Json::parse(std::ifstream(broken / "config.json"));
+  std::ifstream tokenizer_file(broken / "tokenizer.json");
+  auto tokenizer = Json::parse(tokenizer_file);
+  tokenizer["model"]["vocab"]["misfit"] = config["vocab_size"].get<int>() + 5;
+  std::ofstream(broken / "tokenizer.json") << tokenizer;
+  outcome = run(command + broken.string());
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_NE(outcome.output.find("tokenizer.json"), std::string::npos) << outcome.output;
+
+  std::filesystem::remove(broken / "config.json");
+  outcome = run(command + broken.string());
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_NE(outcome.output.find("config.json"), std::string::npos) << outcome.output;
+}
+
+}  // namespace
+}  // namespace kvtier::e2e
