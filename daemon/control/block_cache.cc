@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "client/base/check.h"
+#include "client/base/points.h"
+#include "client/record/digest.h"
 #include "client/record/record.h"
 #include "daemon/limits.h"
 
@@ -17,7 +20,7 @@ BlockCache::BlockCache(Options options, Ports ports)
       catalogue_(options.blocks_max, *ports.directory),
       device_(Tier::device, options.device, ports.device, [this] { return ExtentId(next_extent_++); }),
       host_(Tier::host, options.host, ports.host, [this] { return ExtentId(next_extent_++); }),
-      disk_(options.disk, ports.disk, catalogue_, host_) {
+      disk_(options.disk, ports.disks, catalogue_, host_) {
   disk_.on_unheld = [this](BlockId id) { settle(id); };
 }
 
@@ -29,10 +32,24 @@ Result<void> BlockCache::recover() {
 }
 
 Result<std::uint16_t> BlockCache::open_namespace(std::span<const std::byte> encoded) {
-  const std::uint16_t before = catalogue_.namespaces().size();
+  forget_misfits(encoded);
   auto ns = catalogue_.namespaces().open(encoded);
-  if (ns && *ns == before) disk_.remember_namespace(*ns);
+  if (ns && !std::exchange(catalogue_.namespaces()[*ns].remembered, true)) {
+    disk_.remember_namespace(*ns);
+  }
   return ns;
+}
+
+// Orphans whose size is not that of the records of the namespace they claim to be of.
+void BlockCache::forget_misfits(std::span<const std::byte> encoded) {
+  const auto known = catalogue_.namespaces().find(NamespaceId{xxh3_128(encoded)});
+  if (!known || !catalogue_.namespaces()[*known].is_orphan()) return;
+  const auto ns = decode_namespace(encoded);
+  if (!ns) return;
+  const auto& orphan = catalogue_.namespaces()[*known];
+  if (RecordLayout::of(*ns).record_bytes == orphan.layout.record_bytes) return;
+  counts_.faults += orphan.blocks;
+  drop(*known, TierSet{}.with(Tier::disk));
 }
 
 // ---- leases
@@ -70,11 +87,13 @@ BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::sp
   of_session.ids.push_back(grant.lease);
   of_session.blocks += held.size();
   leases_.emplace(grant.lease, Lease{session, std::move(held)});
+  if (options_.disk.admission != Admission::second_hit) return grant;
+  for (const BlockId id : std::span(found).first(grant.slots.size())) seen_again(id);
   return grant;
 }
 
 std::optional<BlockCache::Leased> BlockCache::hold_in_memory(BlockId id) {
-  const TierSet tiers = catalogue_.block(id).tiers;
+  const TierSet tiers = catalogue_.reachable(id);
   for (const Tier tier : {Tier::device, Tier::host}) {
     if (tiers.has(tier) && catalogue_.hold(id, tier)) return Leased{id, tier, false};
   }
@@ -106,6 +125,13 @@ void BlockCache::note_access(const std::vector<Leased>& held, Grant& grant) {
   catalogue_.touch(prefix);
 }
 
+void BlockCache::seen_again(BlockId id) {
+  const Block& block = catalogue_.block(id);
+  if (!block.tiers.has(Tier::host) || block.doomed) return;
+  const Place at = block.places[index_of(Tier::host)];
+  disk_.seen_again(id, host_.table(at).entry(at.slot).parent);
+}
+
 bool BlockCache::start_load(BlockId id) {
   if (loading_.size() >= limits::kReadsWaitingMax) return false;
   const auto to = room(host_, catalogue_.record_bytes(id));
@@ -120,6 +146,7 @@ bool BlockCache::start_load(BlockId id) {
     host_.give_back(*to);
     return false;
   }
+  KVTIER_POINT("daemon.load.started");
   return true;
 }
 
@@ -139,7 +166,9 @@ void BlockCache::loaded(BlockId id, Place to, const Result<void>& result) {
     host_.give_back(to);  // it failed, or a client has written the block meanwhile
   }
   const auto events = hand_over(id, waiters, good);
-  if (!result) {
+  KVTIER_POINT("daemon.load.landed");
+  // What cannot be reached now may be good later; all else did not hold.
+  if (!result && result.error().code != Errc::unavailable) {
     ++counts_.faults;
     disk_.retire(id);
   }
@@ -235,6 +264,7 @@ void BlockCache::evict(MemoryTier& tier, BlockId id) {
   tier.set_block(at, kNoBlock);
   tier.give_back(at);
   ++counts_.evictions[index_of(tier.tier())];
+  KVTIER_POINT("daemon.memory.evicted");
 }
 
 // Records of one size have no room while others fill the tier: an extent of theirs that nobody uses is
@@ -321,6 +351,7 @@ bool BlockCache::valid(const NewBlock& block, std::uint16_t ns) const {
 bool BlockCache::commit(SessionId session, std::uint16_t ns, const NewBlock& block) {
   const KnownNamespace& known = catalogue_.namespaces()[ns];
   BlockId id = catalogue_.find_any(block.key);
+  const bool there_before = id != kNoBlock;
   bool good = valid(block, ns);
   if (id != kNoBlock && catalogue_.find(ns, block.key) != id) good = false;  // doomed, or not ours
   bool taken = false;
@@ -356,10 +387,12 @@ bool BlockCache::commit(SessionId session, std::uint16_t ns, const NewBlock& blo
       continue;
     }
     seal(id, into, at, block.parent);
+    KVTIER_POINT("daemon.commit.sealed");
     taken = true;
     to_host = to_host || tier == Tier::host;
   }
-  if (to_host) disk_.write_through(id, block.parent);
+  if (to_host) disk_.committed(id, block.parent);
+  if (good && there_before) seen_again(id);
   return taken;
 }
 

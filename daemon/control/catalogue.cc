@@ -1,8 +1,10 @@
 #include "daemon/control/catalogue.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "client/base/check.h"
+#include "daemon/control/disk_place.h"
 #include "daemon/limits.h"
 
 namespace kvtier::daemon {
@@ -10,14 +12,30 @@ namespace kvtier::daemon {
 Catalogue::Catalogue(std::uint32_t blocks_max, DirectoryWriter& directory)
     : index_(blocks_max), directory_(directory) {}
 
-LruList& Catalogue::list(BlockId id, Tier tier) {
-  auto& lists = lists_[index_of(tier)];
-  return lists.try_emplace(record_bytes(id), index_, tier).first->second;
+LruList& Catalogue::list(Tier tier, ListName name) {
+  if (tier == Tier::disk) devices_ |= 1U << name.first;
+  return lists_[index_of(tier)].try_emplace(name, index_, tier).first->second;
+}
+
+Catalogue::ListName Catalogue::list_name(BlockId id, Tier tier) const noexcept {
+  const std::uint32_t device =
+      tier == Tier::disk ? device_of(index_[id].places[index_of(tier)]) : 0;
+  return {device, record_bytes(id)};
 }
 
 void Catalogue::publish(BlockId id) noexcept {
+  directory_.set(index_[id].key, index_[id].doomed ? TierSet{} : reachable(id));
+}
+
+TierSet Catalogue::reachable(BlockId id) const noexcept {
   const Block& block = index_[id];
-  directory_.set(block.key, block.doomed ? TierSet{} : block.tiers);
+  if (hidden_ == 0 || !block.tiers.has(Tier::disk)) return block.tiers;
+  const bool hidden = (hidden_ >> device_of(block.places[index_of(Tier::disk)]) & 1) != 0;
+  return hidden ? block.tiers.without(Tier::disk) : block.tiers;
+}
+
+void Catalogue::hide_device(std::uint32_t device, bool hidden) noexcept {
+  hidden_ = hidden ? hidden_ | 1U << device : hidden_ & ~(1U << device);
 }
 
 BlockId Catalogue::find(std::uint16_t ns, const Key& key) const noexcept {
@@ -83,7 +101,8 @@ void Catalogue::enlist_newest(std::span<const BlockId> oldest_first, Tier tier) 
 void Catalogue::enlist(BlockId id, Tier tier, const Key& parent) {
   const std::size_t t = index_of(tier);
   const BlockId up = parent.is_zero() ? kNoBlock : find(index_[id].ns, parent);
-  if (up != kNoBlock && index_[up].tiers.has(tier) && index_[up].holds[t] == 0) {
+  if (up != kNoBlock && index_[up].tiers.has(tier) && index_[up].holds[t] == 0 &&
+      list_name(up, tier) == list_name(id, tier)) {
     list(id, tier).push_behind(up, id);
   } else {
     list(id, tier).push_newest(id);
@@ -130,7 +149,27 @@ void Catalogue::unhold(BlockId id, Tier tier, const Key& parent) {
 
 void Catalogue::touch(std::span<const BlockId> prefix) {
   if (prefix.empty()) return;
-  for (const Tier tier : kAllTiers) list(prefix.front(), tier).touch(prefix);
+  const std::uint64_t bytes = record_bytes(prefix.front());
+  for (const Tier tier : {Tier::device, Tier::host}) list(tier, {0, bytes}).touch(prefix);
+  touch_on_disk(prefix);
+}
+
+void Catalogue::touch_on_disk(std::span<const BlockId> prefix) {
+  if (devices_ == 0) return;
+  const std::uint64_t bytes = record_bytes(prefix.front());
+  if (std::has_single_bit(devices_)) {
+    const auto only = static_cast<std::uint32_t>(std::countr_zero(devices_));
+    return list(Tier::disk, {only, bytes}).touch(prefix);
+  }
+  for (const BlockId id : prefix) {
+    const Block& block = index_[id];
+    if (block.tiers.has(Tier::disk)) touched_[device_of(block.places[index_of(Tier::disk)])].push_back(id);
+  }
+  for (std::uint32_t device = 0; device < touched_.size(); ++device) {
+    if (touched_[device].empty()) continue;
+    list(Tier::disk, {device, bytes}).touch(touched_[device]);
+    touched_[device].clear();
+  }
 }
 
 void Catalogue::doom(BlockId id) {
@@ -138,16 +177,18 @@ void Catalogue::doom(BlockId id) {
   publish(id);
 }
 
-BlockId Catalogue::oldest(Tier tier, std::uint64_t bytes) const noexcept {
+BlockId Catalogue::oldest(Tier tier, std::uint64_t bytes, std::uint32_t device) const noexcept {
   const auto& lists = lists_[index_of(tier)];
-  const auto found = lists.find(bytes);
+  const auto found = lists.find({device, bytes});
   return found == lists.end() ? kNoBlock : found->second.oldest();
 }
 
-BlockId Catalogue::oldest_of_other_size(Tier tier, std::uint64_t bytes) const noexcept {
+BlockId Catalogue::oldest_of_other_size(Tier tier, std::uint64_t bytes,
+                                        std::uint32_t devices) const noexcept {
   BlockId best = kNoBlock;
-  for (const auto& [size, order] : lists_[index_of(tier)]) {
-    if (size == bytes || order.empty()) continue;
+  for (const auto& [name, order] : lists_[index_of(tier)]) {
+    const auto& [device, size] = name;
+    if (size == bytes || order.empty() || (devices >> device & 1) == 0) continue;
     if (best == kNoBlock || index_[order.oldest()].last_access < index_[best].last_access) {
       best = order.oldest();
     }
@@ -158,7 +199,7 @@ BlockId Catalogue::oldest_of_other_size(Tier tier, std::uint64_t bytes) const no
 void Catalogue::prefetch_oldest(Tier tier, std::uint64_t bytes,
                                 std::uint32_t count) const noexcept {
   const auto& lists = lists_[index_of(tier)];
-  const auto found = lists.find(bytes);
+  const auto found = lists.find({0, bytes});
   if (found == lists.end()) return;
   found->second.each_oldest(count, [&](BlockId id) { __builtin_prefetch(&index_[id], 1); });
   found->second.each_oldest(count, [&](BlockId id) { prefetch(index_[id].key); });

@@ -1,5 +1,7 @@
 // What is cached and where: the index, the eviction order of every tier, the namespaces, and the directory
-// that clients read, kept in step. Knows nothing of memory, disks or clients. Owned by the control thread.
+// that clients read, kept in step. Knows nothing of memory, disks or clients, but that the disk tier has
+// devices, each with eviction orders of its own and each perhaps hidden for a while. Owned by the control
+// thread.
 #pragma once
 
 #include <array>
@@ -11,6 +13,7 @@
 #include "daemon/control/block_index.h"
 #include "daemon/control/lru.h"
 #include "daemon/control/namespaces.h"
+#include "daemon/limits.h"
 
 namespace kvtier::daemon {
 
@@ -59,6 +62,13 @@ class Catalogue {
   // Nobody may hold that placement. The entry goes with its last placement.
   Place unplace(BlockId id, Tier tier);
 
+  // Placements on a hidden device stay where they are, but clients are not told of them. The directory
+  // follows block by block as they are republished.
+  void hide_device(std::uint32_t device, bool hidden) noexcept;
+  void republish(BlockId id) noexcept { publish(id); }
+  // The tiers that can serve the block now.
+  TierSet reachable(BlockId id) const noexcept;
+
   // A hold keeps a placement out of the eviction order. False at the bound on holds of one placement.
   bool hold(BlockId id, Tier tier);
   // The last hold's end puts the placement back: behind its parent if that is in the eviction order, as
@@ -79,10 +89,11 @@ class Catalogue {
   void set_stamp_dirty(BlockId id, bool on) noexcept { index_[id].stamp_dirty = on; }
   void set_last_access(BlockId id, std::uint64_t stamp) noexcept { index_[id].last_access = stamp; }
 
-  // The next to evict among the records of this size; kNoBlock where none may go.
-  BlockId oldest(Tier tier, std::uint64_t record_bytes) const noexcept;
-  // The least recently used evictable block of any other record size.
-  BlockId oldest_of_other_size(Tier tier, std::uint64_t record_bytes) const noexcept;
+  // The next to evict among the records of this size (on this device); kNoBlock where none may go.
+  BlockId oldest(Tier tier, std::uint64_t record_bytes, std::uint32_t device = 0) const noexcept;
+  // The least recently used evictable block of any other record size (on these devices, a set of bits).
+  BlockId oldest_of_other_size(Tier tier, std::uint64_t record_bytes,
+                               std::uint32_t devices = ~0U) const noexcept;
   // The least recently used evictable block of all.
   BlockId oldest(Tier tier) const noexcept { return oldest_of_other_size(tier, 0); }
 
@@ -97,7 +108,12 @@ class Catalogue {
   }
 
  private:
-  LruList& list(BlockId id, Tier tier);
+  // One eviction order: of a device (0 in memory tiers) and a record size.
+  using ListName = std::pair<std::uint32_t, std::uint64_t>;
+  LruList& list(Tier tier, ListName name);
+  LruList& list(BlockId id, Tier tier) { return list(tier, list_name(id, tier)); }
+  ListName list_name(BlockId id, Tier tier) const noexcept;
+  void touch_on_disk(std::span<const BlockId> prefix);
   void enlist(BlockId id, Tier tier, const Key& parent);
   void publish(BlockId id) noexcept;
   void erase_if_gone(BlockId id);
@@ -105,8 +121,11 @@ class Catalogue {
   BlockIndex index_;
   Namespaces namespaces_;
   DirectoryWriter& directory_;
-  // By record size; std::map keeps the lists where they are.
-  std::array<std::map<std::uint64_t, LruList>, kTiers> lists_;
+  // std::map keeps the lists where they are.
+  std::array<std::map<ListName, LruList>, kTiers> lists_;
+  std::uint32_t devices_ = 0;  // that ever had a block: a set of bits
+  std::uint32_t hidden_ = 0;
+  std::array<std::vector<BlockId>, limits::kDisksMax> touched_;  // kept for their memory
   std::array<TierCounts, kTiers> counts_;
 };
 
