@@ -280,7 +280,11 @@ const Settings& settings() {
                                                                {"second_hit", Admission::second_hit},
                                                                {"none", Admission::none}})},
         {"scrub_mib_per_s",
-         integer([](Config& c) -> auto& { return c.disk.scrub_mib_per_s; }, 0, 1 << 20)}}}};
+         integer([](Config& c) -> auto& { return c.disk.scrub_mib_per_s; }, 0, 1 << 20)},
+        {"io", choice([](Config& c) -> auto& { return c.disk.io; },
+                      std::vector<std::pair<std::string, DiskIo>>{{"uring", DiskIo::uring},
+                                                                  {"sqpoll", DiskIo::sqpoll},
+                                                                  {"threads", DiskIo::threads}})}}}};
   return all;
 }
 

@@ -16,6 +16,9 @@ namespace kvtier::daemon {
 // the host tier; none.
 enum class Admission { all, second_hit, none };
 
+// How the disk tier's I/O reaches the kernel.
+enum class DiskIo { uring, sqpoll, threads };
+
 struct Config {
   std::filesystem::path socket = "/run/kvtier/kvtierd.sock";
   std::uint32_t socket_mode = 0660;
@@ -41,6 +44,7 @@ struct Config {
     std::uint64_t segment_bytes = 256ULL << 20;
     Admission admission = Admission::all;
     std::uint32_t scrub_mib_per_s = 16;
+    DiskIo io = DiskIo::uring;
   };
   Disk disk;
 };

@@ -25,6 +25,8 @@ struct SessionContext {
   std::array<std::byte, 16> boot_id;
   std::chrono::milliseconds lease_time;
   std::function<void(wire::Status::Builder)> fill_status;
+  // Starts a scrub if asked to, and reports.
+  std::function<void(bool start, wire::ScrubReport::Builder)> scrub;
   // Counted for kvtierctl.
   std::uint64_t looked_up = 0;
   std::uint64_t misses = 0;

@@ -60,6 +60,11 @@ Result<void> Session::dispatch(wire::Message::Reader message) {
       reply(id, [&](Builder root) { context_.fill_status(root.initStatusReply()); });
       return {};
     case wire::Message::LIST: return on_list(id, message.getList());
+    case wire::Message::SCRUB:
+      reply(id, [&](Builder root) {
+        context_.scrub(message.getScrub().getStart(), root.initScrubReply());
+      });
+      return {};
     case wire::Message::DROP: return on_drop(id, message.getDrop());
     default: return malformed("not something a client may send");
   }
