@@ -130,7 +130,10 @@ void Catalogue::unhold(BlockId id, Tier tier, const Key& parent) {
 
 void Catalogue::touch(std::span<const BlockId> prefix) {
   if (prefix.empty()) return;
-  for (const Tier tier : kAllTiers) list(prefix.front(), tier).touch(prefix);
+  for (const Tier tier : kAllTiers) {
+    LruList& order = list(prefix.front(), tier);
+    if (!order.empty()) order.touch(prefix);
+  }
 }
 
 void Catalogue::doom(BlockId id) {
@@ -155,13 +158,25 @@ BlockId Catalogue::oldest_of_other_size(Tier tier, std::uint64_t bytes) const no
   return best;
 }
 
-void Catalogue::prefetch_oldest(Tier tier, std::uint64_t bytes,
-                                std::uint32_t count) const noexcept {
-  const auto& lists = lists_[index_of(tier)];
-  const auto found = lists.find(bytes);
+EvictionAhead::EvictionAhead(const Catalogue& catalogue, Tier tier,
+                             std::uint64_t record_bytes) noexcept
+    : catalogue_(catalogue) {
+  entry_coming_.fill(kNoBlock);
+  const auto& lists = catalogue.lists_[index_of(tier)];
+  const auto found = lists.find(record_bytes);
   if (found == lists.end()) return;
-  found->second.each_oldest(count, [&](BlockId id) { __builtin_prefetch(&index_[id], 1); });
-  found->second.each_oldest(count, [&](BlockId id) { prefetch(index_[id].key); });
+  list_ = &found->second;
+  next_ = list_->oldest();
+  for (std::size_t i = 0; i < kAhead; ++i) step();
+}
+
+void EvictionAhead::step() noexcept {
+  BlockId& place = entry_coming_[steps_++ % entry_coming_.size()];
+  if (place != kNoBlock) catalogue_.prefetch(catalogue_.block(place).key);
+  place = next_;
+  if (next_ == kNoBlock) return;
+  __builtin_prefetch(&catalogue_.block(next_), 1);
+  next_ = list_->newer(next_);
 }
 
 }  // namespace kvtier::daemon

@@ -86,9 +86,6 @@ class Catalogue {
   // The least recently used evictable block of all.
   BlockId oldest(Tier tier) const noexcept { return oldest_of_other_size(tier, 0); }
 
-  // Asks the processor to load what removing the `count` oldest will read.
-  void prefetch_oldest(Tier tier, std::uint64_t record_bytes, std::uint32_t count) const noexcept;
-
   const TierCounts& counts(Tier tier) const noexcept { return counts_[index_of(tier)]; }
 
   template <class Visit>
@@ -97,6 +94,7 @@ class Catalogue {
   }
 
  private:
+  friend class EvictionAhead;
   LruList& list(BlockId id, Tier tier);
   void enlist(BlockId id, Tier tier, const Key& parent);
   void publish(BlockId id) noexcept;
@@ -108,6 +106,23 @@ class Catalogue {
   // By record size; std::map keeps the lists where they are.
   std::array<std::map<std::uint64_t, LruList>, kTiers> lists_;
   std::array<TierCounts, kTiers> counts_;
+};
+
+// Walks ahead of whoever removes the oldest blocks of one size from one tier, one after the other, and asks
+// the processor for what each removal will read.
+class EvictionAhead {
+ public:
+  EvictionAhead(const Catalogue& catalogue, Tier tier, std::uint64_t record_bytes) noexcept;
+  // Before each removal.
+  void step() noexcept;
+
+ private:
+  static constexpr std::size_t kAhead = 16;
+  const Catalogue& catalogue_;
+  const LruList* list_ = nullptr;  // null: there is nothing to evict
+  BlockId next_ = kNoBlock;
+  std::array<BlockId, kAhead / 2> entry_coming_;  // a ring: entries asked for, whose keys are not read yet
+  std::size_t steps_ = 0;
 };
 
 }  // namespace kvtier::daemon
