@@ -160,13 +160,8 @@ BlockId Catalogue::oldest_of_other_size(Tier tier, std::uint64_t bytes) const no
 
 EvictionAhead::EvictionAhead(const Catalogue& catalogue, Tier tier,
                              std::uint64_t record_bytes) noexcept
-    : catalogue_(catalogue) {
+    : catalogue_(catalogue), tier_(tier), next_(catalogue.oldest(tier, record_bytes)) {
   entry_coming_.fill(kNoBlock);
-  const auto& lists = catalogue.lists_[index_of(tier)];
-  const auto found = lists.find(record_bytes);
-  if (found == lists.end()) return;
-  list_ = &found->second;
-  next_ = list_->oldest();
   for (std::size_t i = 0; i < kAhead; ++i) step();
 }
 
@@ -176,7 +171,7 @@ void EvictionAhead::step() noexcept {
   place = next_;
   if (next_ == kNoBlock) return;
   __builtin_prefetch(&catalogue_.block(next_), 1);
-  next_ = list_->newer(next_);
+  next_ = catalogue_.evicted_after(next_, tier_);
 }
 
 }  // namespace kvtier::daemon

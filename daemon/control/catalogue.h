@@ -86,6 +86,9 @@ class Catalogue {
   // The least recently used evictable block of all.
   BlockId oldest(Tier tier) const noexcept { return oldest_of_other_size(tier, 0); }
 
+  // The one to be evicted after `id`, which is in the order of this tier; kNoBlock after the newest.
+  BlockId evicted_after(BlockId id, Tier tier) const noexcept { return index_.link(id, tier).newer; }
+
   const TierCounts& counts(Tier tier) const noexcept { return counts_[index_of(tier)]; }
 
   template <class Visit>
@@ -94,7 +97,6 @@ class Catalogue {
   }
 
  private:
-  friend class EvictionAhead;
   LruList& list(BlockId id, Tier tier);
   void enlist(BlockId id, Tier tier, const Key& parent);
   void publish(BlockId id) noexcept;
@@ -119,8 +121,8 @@ class EvictionAhead {
  private:
   static constexpr std::size_t kAhead = 16;
   const Catalogue& catalogue_;
-  const LruList* list_ = nullptr;  // null: there is nothing to evict
-  BlockId next_ = kNoBlock;
+  Tier tier_;
+  BlockId next_;
   std::array<BlockId, kAhead / 2> entry_coming_;  // a ring: entries asked for, whose keys are not read yet
   std::size_t steps_ = 0;
 };

@@ -55,9 +55,6 @@ class LruList {
     }
   }
 
-  // The one before `id`, which is in this list, in the order of eviction; kNoBlock for the newest.
-  BlockId newer(BlockId id) const noexcept { return link(id).newer; }
-
  private:
   LruLink& link(BlockId id) const noexcept { return blocks_->link(id, tier_); }
 
