@@ -155,7 +155,7 @@ double IndexPrefixes::touch_scattered(std::uint64_t blocks) {
 }
 
 void IndexPrefixes::insert(std::span<const Key> keys, std::span<const Key> parents) {
-  constexpr std::size_t kAhead = 8;
+  constexpr std::size_t kAhead = 24;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (i + kAhead < keys.size()) catalogue_->prefetch(keys[i + kAhead]);
     const auto index = static_cast<std::uint32_t>(i % kPrefixBlocks);

@@ -54,9 +54,8 @@ void make_segment(const StoreDirectory& directory, std::uint32_t number) {
 }
 
 void commit_sorted(Index& index, std::vector<DiskEntry>& run) {
-  std::sort(run.begin(), run.end(), [](const DiskEntry& a, const DiskEntry& b) {
-    return a.identity.key < b.identity.key;
-  });
+  std::sort(run.begin(), run.end(),
+            [](const DiskEntry& a, const DiskEntry& b) { return a.identity.key < b.identity.key; });
   Index::Batch batch;
   for (std::size_t i = 0; i < run.size(); ++i) {
     batch.put(run[i]);
@@ -65,8 +64,9 @@ void commit_sorted(Index& index, std::vector<DiskEntry>& run) {
   run.clear();
 }
 
-// Prefix after prefix; the places are those of a disk that has seen evictions, and so at random. Committed
-// in sorted runs: the database then has the levels of one that grew for days, but is made in a minute.
+// Prefix after prefix; the places are those of a disk that has seen evictions, and so at random.
+// Committed in sorted runs: the database then has the levels of one that grew for days, but is made
+// in a minute.
 void fill_index(Index& index, const NamespaceId& ns, std::uint32_t blocks) {
   std::vector<std::uint32_t> places(blocks);
   for (std::uint32_t i = 0; i < blocks; ++i) places[i] = i;

@@ -119,7 +119,7 @@ class EvictionAhead {
   void step() noexcept;
 
  private:
-  static constexpr std::size_t kAhead = 16;
+  static constexpr std::size_t kAhead = 32;
   const Catalogue& catalogue_;
   Tier tier_;
   BlockId next_;
