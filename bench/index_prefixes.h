@@ -12,7 +12,6 @@ namespace kvtier::bench {
 class IndexPrefixes {
  public:
   static constexpr std::uint32_t kPrefixBlocks = 125;   // prompts of 2,000 tokens
-  static constexpr std::uint32_t kCommitBlocks = 64;    // as many as a client commits at once
   static constexpr std::uint32_t kMemoryBlocks = 2000;  // handled between two looks at the clock
 
   // Full with `blocks` blocks, rounded down to whole prefixes.

@@ -325,8 +325,9 @@ std::vector<SlotName> BlockCache::reserve(SessionId session, ProcessId process, 
   // A quarter of the tier at most is on its way to be filled for one process.
   const std::uint64_t share = std::clamp<std::uint64_t>(memory_tier.slots_possible(bytes) / 4, 1,
                                                         limits::kReservedPerProcessMax);
-  catalogue_.prefetch_oldest(tier, bytes, count);
+  EvictionAhead ahead(catalogue_, tier, bytes);
   while (slots.size() < count && reservations_.held_by(process, tier) < share) {
+    ahead.step();
     const auto at = room(memory_tier, bytes);
     if (!at) break;
     memory_tier.table(*at).set_reserved(at->slot, process.pid, process.start_time);

@@ -7,10 +7,10 @@
 namespace kvtier::daemon {
 namespace {
 
-// About as many cache misses as a core can have under way. The entry is asked for when the table's
-// word has had half of that time to come.
-constexpr std::size_t kAhead = 16;
-constexpr std::size_t kEntryAhead = 8;
+// More than the cache misses that a core can have under way. The entry is asked for when the
+// table's word has had half of that time to come.
+constexpr std::size_t kAhead = 32;
+constexpr std::size_t kEntryAhead = 16;
 
 std::uint32_t table_words(std::uint32_t blocks_max) {
   KVTIER_CHECK(blocks_max > 0 && blocks_max < (1U << 30));

@@ -70,6 +70,9 @@ class BlockIndex {
   Block& operator[](BlockId id) noexcept { return blocks_[id.value]; }
   const Block& operator[](BlockId id) const noexcept { return blocks_[id.value]; }
   LruLink& link(BlockId id, Tier tier) noexcept { return links_[index_of(tier)][id.value]; }
+  const LruLink& link(BlockId id, Tier tier) const noexcept {
+    return links_[index_of(tier)][id.value];
+  }
 
   std::uint32_t size() const noexcept { return size_; }
   std::uint32_t capacity() const noexcept { return blocks_max_; }

@@ -150,7 +150,10 @@ void Catalogue::unhold(BlockId id, Tier tier, const Key& parent) {
 void Catalogue::touch(std::span<const BlockId> prefix) {
   if (prefix.empty()) return;
   const std::uint64_t bytes = record_bytes(prefix.front());
-  for (const Tier tier : {Tier::device, Tier::host}) list(tier, {0, bytes}).touch(prefix);
+  for (const Tier tier : {Tier::device, Tier::host}) {
+    LruList& order = list(tier, {0, bytes});
+    if (!order.empty()) order.touch(prefix);
+  }
   touch_on_disk(prefix);
 }
 
@@ -159,7 +162,8 @@ void Catalogue::touch_on_disk(std::span<const BlockId> prefix) {
   const std::uint64_t bytes = record_bytes(prefix.front());
   if (std::has_single_bit(devices_)) {
     const auto only = static_cast<std::uint32_t>(std::countr_zero(devices_));
-    return list(Tier::disk, {only, bytes}).touch(prefix);
+    LruList& order = list(Tier::disk, {only, bytes});
+    return order.empty() ? void() : order.touch(prefix);
   }
   for (const BlockId id : prefix) {
     const Block& block = index_[id];
@@ -196,13 +200,20 @@ BlockId Catalogue::oldest_of_other_size(Tier tier, std::uint64_t bytes,
   return best;
 }
 
-void Catalogue::prefetch_oldest(Tier tier, std::uint64_t bytes,
-                                std::uint32_t count) const noexcept {
-  const auto& lists = lists_[index_of(tier)];
-  const auto found = lists.find({0, bytes});
-  if (found == lists.end()) return;
-  found->second.each_oldest(count, [&](BlockId id) { __builtin_prefetch(&index_[id], 1); });
-  found->second.each_oldest(count, [&](BlockId id) { prefetch(index_[id].key); });
+EvictionAhead::EvictionAhead(const Catalogue& catalogue, Tier tier,
+                             std::uint64_t record_bytes) noexcept
+    : catalogue_(catalogue), tier_(tier), next_(catalogue.oldest(tier, record_bytes)) {
+  entry_coming_.fill(kNoBlock);
+  for (std::size_t i = 0; i < kAhead; ++i) step();
+}
+
+void EvictionAhead::step() noexcept {
+  BlockId& place = entry_coming_[steps_++ % entry_coming_.size()];
+  if (place != kNoBlock) catalogue_.prefetch(catalogue_.block(place).key);
+  place = next_;
+  if (next_ == kNoBlock) return;
+  __builtin_prefetch(&catalogue_.block(next_), 1);
+  next_ = catalogue_.evicted_after(next_, tier_);
 }
 
 }  // namespace kvtier::daemon

@@ -97,8 +97,8 @@ class Catalogue {
   // The least recently used evictable block of all.
   BlockId oldest(Tier tier) const noexcept { return oldest_of_other_size(tier, 0); }
 
-  // Asks the processor to load what removing the `count` oldest will read.
-  void prefetch_oldest(Tier tier, std::uint64_t record_bytes, std::uint32_t count) const noexcept;
+  // The one to be evicted after `id`, which is in the order of this tier; kNoBlock after the newest.
+  BlockId evicted_after(BlockId id, Tier tier) const noexcept { return index_.link(id, tier).newer; }
 
   const TierCounts& counts(Tier tier) const noexcept { return counts_[index_of(tier)]; }
 
@@ -127,6 +127,23 @@ class Catalogue {
   std::uint32_t hidden_ = 0;
   std::array<std::vector<BlockId>, limits::kDisksMax> touched_;  // kept for their memory
   std::array<TierCounts, kTiers> counts_;
+};
+
+// Walks ahead of whoever removes the oldest blocks of one size from one tier, one after the other, and asks
+// the processor for what each removal will read.
+class EvictionAhead {
+ public:
+  EvictionAhead(const Catalogue& catalogue, Tier tier, std::uint64_t record_bytes) noexcept;
+  // Before each removal.
+  void step() noexcept;
+
+ private:
+  static constexpr std::size_t kAhead = 32;
+  const Catalogue& catalogue_;
+  Tier tier_;
+  BlockId next_;
+  std::array<BlockId, kAhead / 2> entry_coming_;  // a ring: entries asked for, whose keys are not read yet
+  std::size_t steps_ = 0;
 };
 
 }  // namespace kvtier::daemon

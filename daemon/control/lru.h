@@ -55,12 +55,6 @@ class LruList {
     }
   }
 
-  // Calls `visit(id)` for the `count` oldest, or as many as there are.
-  template <class Visit>
-  void each_oldest(std::uint32_t count, Visit&& visit) const {
-    for (BlockId id = oldest_; id != kNoBlock && count > 0; id = link(id).newer, --count) visit(id);
-  }
-
  private:
   LruLink& link(BlockId id) const noexcept { return blocks_->link(id, tier_); }
 

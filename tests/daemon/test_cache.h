@@ -107,9 +107,8 @@ class TestCache {
   std::vector<Key> order(Tier tier, std::uint64_t record_bytes) {
     std::vector<Key> keys;
     for (BlockId id = cache_.catalogue().oldest(tier, record_bytes); id != kNoBlock;) {
-      const Block& block = cache_.catalogue().block(id);
-      keys.insert(keys.begin(), block.key);
-      id = block.lru[index_of(tier)].newer;
+      keys.insert(keys.begin(), cache_.catalogue().block(id).key);
+      id = cache_.catalogue().evicted_after(id, tier);
     }
     return keys;
   }
