@@ -142,7 +142,7 @@ class DiskTier {
   bool move_elsewhere(const Waiting& what);
   void give_up(const Waiting& dropped);
   void let_go(const Waiting& what);
-  bool on_or_to_disk(const Key& key) const noexcept;
+  bool on_or_to(std::uint32_t number, const Key& key) const noexcept;
 
   // disk_recovery.cc
   Result<void> take_over_all(std::uint32_t number, std::vector<Recovered>& order);

@@ -154,26 +154,32 @@ bool DiskTier::empty_a_segment_for(std::uint64_t record_bytes) {
   return true;
 }
 
-bool DiskTier::on_or_to_disk(const Key& key) const noexcept {
+// Whether the device has, or is about to get, the block of this key.
+bool DiskTier::on_or_to(std::uint32_t number, const Key& key) const noexcept {
   const BlockId id = catalogue_.find_any(key);
   if (id == kNoBlock) return false;
-  const Block& block = catalogue_.block(id);
-  return block.write_queued || block.tiers.has(Tier::disk);
+  if (catalogue_.block(id).tiers.has(Tier::disk)) return device_of(place_of(id)) == number;
+  return std::ranges::any_of(writing_, [&](const auto& writing) {
+    return writing.second.what.block == id && writing.second.room.device == number;
+  });
 }
 
-// The victim, if any, is out of the index already; its entry on disk goes before the slot is used again, and
-// so does the entry of the block itself if it may be there.
+// The victim, if any, is out of the catalogue already; its entry on disk goes before the slot is used again,
+// and so does the entry of the block itself if it may be there.
 void DiskTier::give_back(const Waiting& what, const Room& room, bool perhaps_written) {
   DiskDevice& on = device(room.device);
   std::vector<Key> keys;
-  if (room.replaces) {
-    // Written anew meanwhile: the entry to erase may by now be of that write.
-    if (on_or_to_disk(*room.replaces)) return on.space().retire(room.at);
+  std::vector<DiskLocation> slots{room.at};
+  if (room.replaces && on_or_to(room.device, *room.replaces)) {
+    // Written anew there meanwhile: the entry to erase may by now be of that write.
+    on.space().retire(room.at);
+    slots.clear();
+  } else if (room.replaces) {
     keys.push_back(*room.replaces);
   }
   if (perhaps_written) keys.push_back(catalogue_.block(what.block).key);
-  if (keys.empty()) return on.space().free(room.at);
-  on.erase(std::move(keys), {room.at}, [this] { pump(); });
+  if (!keys.empty()) return on.erase(std::move(keys), std::move(slots), [this] { pump(); });
+  if (!slots.empty()) on.space().free(room.at);
 }
 
 void DiskTier::written(std::uint64_t ticket, const Result<void>& result) {
