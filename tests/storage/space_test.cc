@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
+#include <random>
 #include <thread>
 
 #include "storage/disk/allocated_bytes.h"
 #include "storage/disk/disk_space.h"
+#include "storage/disk/index.h"
 #include "tests/storage/helpers.h"
 
 namespace kvtier::storage {
@@ -116,6 +118,45 @@ TEST(Space, CapacityIsNeverPassedWhileRecordsComeAndGo) {
   EXPECT_LE(allocated_bytes(options.directory), options.capacity_bytes);
   RecordProperty("allocated_bytes_max", std::to_string(gauge.most()));
   EXPECT_FALSE(TestStore(options).recover().empty());
+}
+
+Key random_key(std::mt19937_64& random) {
+  Key key;
+  for (auto& one : key.bytes) one = static_cast<std::byte>(random());
+  return key;
+}
+
+TEST(Space, IndexRefusesRecordsBeforeItsFilesPassTheirShare) {
+  const TestDirectory directory;
+  constexpr std::uint64_t kShare = 33_MiB;
+  const auto path = directory.path() / "index";
+  Gauge gauge(path);
+  auto index = std::move(*Index::open(path, StoreId{}, kShare));
+  std::mt19937_64 random(1);
+  std::vector<Key> keys;
+  std::size_t refused = 0;
+  for (int turn = 0; turn < 4000; ++turn) {
+    Index::Batch batch;
+    const bool has_room = index->has_room();
+    if (!has_room) ++refused;
+    for (int i = 0; i < 64; ++i) {
+      if (has_room) {
+        DiskEntry entry;
+        entry.identity.key = random_key(random);
+        entry.last_access = random();
+        batch.put(entry);
+        keys.push_back(entry.identity.key);
+      } else {
+        batch.erase(keys.back());
+        keys.pop_back();
+      }
+    }
+    for (int i = 0; i < 16; ++i) batch.touch(keys[random() % keys.size()], random());
+    ASSERT_TRUE(index->commit(batch));
+  }
+  EXPECT_GT(refused, 0u);
+  EXPECT_LE(gauge.most(), kShare);
+  RecordProperty("allocated_bytes_max", std::to_string(gauge.most()));
 }
 
 }  // namespace
