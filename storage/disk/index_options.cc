@@ -19,12 +19,12 @@ constexpr std::uint64_t kTextLogs = 2;
 
 // The write-ahead log holds no more than the buffers that were not flushed yet, and a batch.
 constexpr std::uint64_t kWalBytesMax = kFamilies * kWriteBuffers * kWriteBufferBytes + 1_MiB;
-// Two manifests while one follows the other; OPTIONS, LOCK and CURRENT are small. A flush is written
-// before its table is counted.
-constexpr std::uint64_t kUnseenBytes = kWalBytesMax + 2 * kManifestBytes +
-                                       (kTextLogs + 1) * kTextLogBytes + kWriteBufferBytes + 2_MiB;
-// Records and stamps come together; what their buffers hold becomes tables after the last record was
-// let in.
+// Two manifests while one follows the other; OPTIONS, LOCK and CURRENT are small. A flush is
+// written before its table is counted.
+constexpr std::uint64_t kUnseenBytes =
+    kWalBytesMax + 2 * kManifestBytes + (kTextLogs + 1) * kTextLogBytes + kWriteBufferBytes + 2_MiB;
+// Records and stamps come together; what their buffers hold becomes tables after the last record
+// was let in.
 constexpr std::uint64_t kBufferedBytes = 2 * kWriteBuffers * kWriteBufferBytes;
 static_assert(kUnseenBytes + 2 * kBufferedBytes < 32_MiB);
 
@@ -37,8 +37,7 @@ IndexBudget IndexBudget::of(std::uint64_t bytes_max) noexcept {
   IndexBudget budget;
   budget.tables_bytes = bytes_max - kUnseenBytes;
   budget.file_bytes = std::clamp<std::uint64_t>(budget.tables_bytes / 256, 1_MiB, 64_MiB);
-  budget.work_bytes = 
-      std::min(budget.tables_bytes / 2, 32 * budget.file_bytes) + kBufferedBytes;
+  budget.work_bytes = std::min(budget.tables_bytes / 2, 32 * budget.file_bytes) + kBufferedBytes;
   return budget;
 }
 

@@ -1,4 +1,5 @@
-// A BlockDevice around a real one that can lose what was not synced, as a power cut does, for tests.
+// A BlockDevice around a real one that can lose what was not synced, as a power cut does, for
+// tests.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@ class PowerCut {
  public:
   // From now on no sync makes anything durable: the cut has happened, the process has not noticed.
   void freeze() { frozen_ = true; }
-  // Undoes what was not durable: each write as a whole, not at all, or in any of its pieces of 512 or
-  // 4,096 bytes, as `random` says; the header page of each file likewise.
+  // Undoes what was not durable: each write as a whole, not at all, or in any of its pieces of 512
+  // or 4,096 bytes, as `random` says; the header page of each file likewise.
   void cut(std::mt19937& random);
 
  private:

@@ -31,8 +31,8 @@ class KilledProcess {
       ::dup2(ends[1], STDOUT_FILENO);
       ::close(ends[0]);
       ::close(ends[1]);
-      ::execl(KVTIER_KILL_WRITER, KVTIER_KILL_WRITER, directory.c_str(), point.c_str(),
-              nth.c_str(), nullptr);
+      ::execl(KVTIER_KILL_WRITER, KVTIER_KILL_WRITER, directory.c_str(), point.c_str(), nth.c_str(),
+              nullptr);
       ::_exit(5);
     }
     ::close(ends[1]);
@@ -91,7 +91,7 @@ void kill_at(const std::string& point, unsigned seed) {
     const TestDirectory directory(TestDirectory::Where::memory);
     KilledProcess process;
     if (rebuilds) {
-      ASSERT_TRUE(process.run(directory.path(), "storage.write.done", 20 + 5 * seed));
+      ASSERT_TRUE(process.run(directory.path(), "storage.write.done", 20 + 4 * seed));
       std::filesystem::remove_all(directory.path() / "index");
     }
     if (!process.run(directory.path(), point, passing)) continue;

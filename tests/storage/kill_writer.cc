@@ -1,5 +1,5 @@
-// Kills itself at the n-th passing of a point: `storage_kill_writer DIRECTORY POINT N`. Ends with 0 if
-// it never gets there.
+// Kills itself at the n-th passing of a point: `storage_kill_writer DIRECTORY POINT N`. Ends with 0
+// if it never gets there.
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 

@@ -1,5 +1,6 @@
-// Power cuts at any moment: what flush() acknowledged is there, and nothing wrong is served. The index
-// that survives is of any moment between its last sync and the cut, apart from what the data lost.
+// Power cuts at any moment: what flush() acknowledged is there, and nothing wrong is served. The
+// index that survives is of any moment between its last sync and the cut, apart from what the data
+// lost.
 #include <gtest/gtest.h>
 #include <spdlog/spdlog.h>
 
@@ -48,9 +49,10 @@ class CutStore {
     power_.freeze();
     store_.reset();
     power_.cut(random_);
-    const auto survived = random_() % 3 == 0   ? oldest_index_
-                          : random_() % 2 == 0 ? indexes_ - 1
-                                               : oldest_index_ + random_() % (indexes_ - oldest_index_);
+    const auto survived = random_() % 3 == 0 ? oldest_index_
+                          : random_() % 2 == 0
+                              ? indexes_ - 1
+                              : oldest_index_ + random_() % (indexes_ - oldest_index_);
     fs::remove_all(options_.directory / "index");
     fs::rename(kept(survived), options_.directory / "index");
   }

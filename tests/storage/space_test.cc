@@ -1,5 +1,5 @@
-// The capacity, measured in allocated blocks of everything below the directory, while records come and
-// go as fast as they can.
+// The capacity, measured in allocated blocks of everything below the directory, while records come
+// and go as fast as they can.
 #include <gtest/gtest.h>
 
 #include <algorithm>
