@@ -1,5 +1,5 @@
-// Named points in the code, so that a test can stop, order or kill a process exactly there. Compiled
-// in always: a point is one load and a branch that is never taken while no hook is set.
+// Named points in the code, so that a test can stop, order or kill a process exactly there.
+// Compiled in always: a point is one load and a branch that is never taken while no hook is set.
 #pragma once
 
 #include <atomic>

@@ -98,8 +98,7 @@ void BlockDevice::reap(std::vector<Completion>& out, Wait wait, Duration at_most
   for (std::size_t i = before; i < out.size(); ++i) counters_.failures += out[i].result ? 0 : 1;
 }
 
-std::unique_ptr<BlockDevice> make_block_device(BlockDevice::Limits limits,
-                                               DeviceOptions options) {
+std::unique_ptr<BlockDevice> make_block_device(BlockDevice::Limits limits, DeviceOptions options) {
   auto uring = options.force_threads
                    ? Result<std::unique_ptr<BlockDevice>>(make_error(
                          Errc::io, "the setting force_threads is on; take it out for io_uring"))

@@ -119,8 +119,8 @@ struct DeviceOptions {
   bool force_threads = false;  // as if io_uring were refused
 };
 
-// Errors: io, saying which setting of the host mends it. `sqpoll` is given up with a line in the log
-// where the kernel refuses it.
+// Errors: io, saying which setting of the host mends it. `sqpoll` is given up with a line in the
+// log where the kernel refuses it.
 Result<std::unique_ptr<BlockDevice>> make_uring_device(BlockDevice::Limits limits,
                                                        DeviceOptions options = {});
 std::unique_ptr<BlockDevice> make_thread_device(BlockDevice::Limits limits);

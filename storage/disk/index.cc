@@ -136,8 +136,7 @@ struct Index::Impl {
     return make_error(Errc::io, "index " + directory.string() + ": is not open");
   }
   Error another_owner() const {
-    return make_error(Errc::corrupt,
-                      "index " + directory.string() + ": belongs to another store");
+    return make_error(Errc::corrupt, "index " + directory.string() + ": belongs to another store");
   }
   std::unique_ptr<rocksdb::Iterator> iterate(Family family) const {
     rocksdb::ReadOptions options;
@@ -211,8 +210,8 @@ Result<std::unique_ptr<Index>> Index::open(const std::filesystem::path& director
   return index;
 }
 
-// What RocksDB can mend in place it does; else its files are opened again, which also finds whatever
-// was mounted in their place.
+// What RocksDB can mend in place it does; else its files are opened again, which also finds
+// whatever was mounted in their place.
 Result<void> Index::revive() {
   const std::unique_lock lock(impl_->mutex);
   if (impl_->db != nullptr && impl_->db->Resume().ok() && impl_->db->SyncWAL().ok()) return {};

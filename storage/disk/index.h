@@ -2,8 +2,8 @@
 // the LRU stamps and the namespaces. Its values are packed little-endian and begin with their
 // version (docs/format.md).
 //
-// Calls may come from any thread; revive() waits for the others. A commit survives the end of this process at once and a power
-// loss after sync().
+// Calls may come from any thread; revive() waits for the others. A commit survives the end of this
+// process at once and a power loss after sync().
 #pragma once
 
 #include <cstdint>
@@ -48,8 +48,8 @@ class Index {
   };
 
   // Opens or makes it. Of `bytes_max`, what its files may take together, tables are kept to all but
-  // a fixed part for logs. Errors: corrupt (damaged, files missing, or another store's: remove() and
-  // rebuild), io.
+  // a fixed part for logs. Errors: corrupt (damaged, files missing, or another store's: remove()
+  // and rebuild), io.
   static Result<std::unique_ptr<Index>> open(const std::filesystem::path& directory,
                                              const StoreId& store, std::uint64_t bytes_max);
   // Removes a damaged index. Errors: io.

@@ -10,7 +10,7 @@
 namespace kvtier::storage {
 namespace {
 
-constexpr std::uint64_t kWriteBufferBytes = 1_MiB;
+constexpr std::uint64_t kWriteBufferBytes = 512_KiB;
 constexpr int kWriteBuffers = 2;
 constexpr std::uint64_t kFamilies = 4;
 constexpr std::uint64_t kManifestBytes = 1_MiB;
@@ -19,22 +19,25 @@ constexpr std::uint64_t kTextLogs = 2;
 
 // The write-ahead log holds no more than the buffers that were not flushed yet, and a batch.
 constexpr std::uint64_t kWalBytesMax = kFamilies * kWriteBuffers * kWriteBufferBytes + 1_MiB;
-// Two manifests while one follows the other; OPTIONS, LOCK and CURRENT are small. A flush is written
-// before its table is counted.
-constexpr std::uint64_t kUnseenBytes = kWalBytesMax + 2 * kManifestBytes +
-                                       (kTextLogs + 1) * kTextLogBytes + kWriteBufferBytes + 2_MiB;
-static_assert(kUnseenBytes < 18_MiB);
+// Two manifests while one follows the other; OPTIONS, LOCK and CURRENT are small. A flush is
+// written before its table is counted.
+constexpr std::uint64_t kUnseenBytes =
+    kWalBytesMax + 2 * kManifestBytes + (kTextLogs + 1) * kTextLogBytes + kWriteBufferBytes + 2_MiB;
+// Records and stamps come together; what their buffers hold becomes tables after the last record
+// was let in.
+constexpr std::uint64_t kBufferedBytes = 2 * kWriteBuffers * kWriteBufferBytes;
+static_assert(kUnseenBytes + 2 * kBufferedBytes < 32_MiB);
 
 }  // namespace
 
 // A compaction rewrites the first level and what of the next it overlaps, about twelve tables; the
-// room kept for it is 32.
+// room kept for it is 32, or, of few tables, as much again as all of them.
 IndexBudget IndexBudget::of(std::uint64_t bytes_max) noexcept {
   KVTIER_CHECK(bytes_max > kUnseenBytes);
   IndexBudget budget;
   budget.tables_bytes = bytes_max - kUnseenBytes;
   budget.file_bytes = std::clamp<std::uint64_t>(budget.tables_bytes / 256, 1_MiB, 64_MiB);
-  budget.work_bytes = std::min(budget.tables_bytes / 2, 32 * budget.file_bytes);
+  budget.work_bytes = std::min(budget.tables_bytes / 2, 32 * budget.file_bytes) + kBufferedBytes;
   return budget;
 }
 

@@ -1,5 +1,5 @@
-// The points of the disk tier, in the order in which a record's life passes them. A sweep walks this
-// table; a name that is not in it does not compile.
+// The points of the disk tier, in the order in which a record's life passes them. A sweep walks
+// this table; a name that is not in it does not compile.
 #pragma once
 
 #include <string_view>

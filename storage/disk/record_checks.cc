@@ -46,8 +46,8 @@ Result<void> check_identity(std::span<const std::byte> record, const BlockIdenti
   return make_error(Errc::corrupt, "a record to be written is not the block it is named as");
 }
 
-Result<void> verify_record(std::span<const std::byte> record, const NamespaceId& ns,
-                           const Key& key, DiskLocation at) {
+Result<void> verify_record(std::span<const std::byte> record, const NamespaceId& ns, const Key& key,
+                           DiskLocation at) {
   auto intact = verify_checksums(record, ns, key);
   if (intact && header_of(record).record_bytes != record.size()) {
     intact = make_error(Errc::corrupt, "record: another size");

@@ -28,7 +28,7 @@ bool fits_slot(std::uint64_t record_bytes, DiskLocation at, std::uint64_t slot_b
 Result<void> check_identity(std::span<const std::byte> record, const BlockIdentity& identity);
 
 // Whether what was read from `at` is the whole record looked for. Errors: corrupt.
-Result<void> verify_record(std::span<const std::byte> record, const NamespaceId& ns,
-                           const Key& key, DiskLocation at);
+Result<void> verify_record(std::span<const std::byte> record, const NamespaceId& ns, const Key& key,
+                           DiskLocation at);
 
 }  // namespace kvtier::storage

@@ -253,9 +253,8 @@ Result<std::unique_ptr<RecordStore>> open_record_store(const RecordStoreOptions&
   if (const auto pruned = prune(*opened, *segments); !pruned) return pruned.error();
   KVTIER_STORAGE_POINT("storage.open.pruned");
   if (!device) {
-    device = make_block_device(
-        device_limits(options),
-        {.sqpoll = options.sqpoll, .force_threads = options.force_threads});
+    device = make_block_device(device_limits(options),
+                               {.sqpoll = options.sqpoll, .force_threads = options.force_threads});
   }
   if (device->limits().files < segments_max(options)) {
     return make_error(Errc::invalid, "the device takes fewer files than the capacity has segments");

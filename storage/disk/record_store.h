@@ -57,8 +57,8 @@ struct RecordStoreOptions {
   // Refuse a capacity larger than the free space. Off only where the segments are known to be
   // sparse.
   bool check_free_space = true;
-  // A kernel thread takes submissions: fewer system calls for one busy core. Given up with a line in
-  // the log where the kernel refuses it.
+  // A kernel thread takes submissions: fewer system calls for one busy core. Given up with a line
+  // in the log where the kernel refuses it.
   bool sqpoll = false;
   bool force_threads = false;          // the path of hosts without io_uring
   std::uint32_t checksum_threads = 2;  // for records too large for the store's own thread
@@ -113,8 +113,9 @@ class RecordStore {
     std::optional<Key> replaces;  // the record that `to` held until now: its index entry goes first
   };
   // Seals the record's checksums in place, writes it, then indexes it. `done` says that a read
-  // would find it, also after this process is killed. Errors now: no_space (queue full), unavailable
-  // (offline); later: io, corrupt, no_space, unavailable, not_found (erased before it was done).
+  // would find it, also after this process is killed. Errors now: no_space (queue full),
+  // unavailable (offline); later: io, corrupt, no_space, unavailable, not_found (erased before it
+  // was done).
   virtual Result<void> write(const Write& write, Done<void> done) = 0;
 
   struct Read {
@@ -126,8 +127,8 @@ class RecordStore {
     std::uint32_t slot = 0;
     std::uint64_t record_bytes = 0;
   };
-  // Errors now: no_space (queue full), unavailable (offline); later: io, unavailable, corrupt (header,
-  // key or checksum: the caller forgets the key and retires the slot).
+  // Errors now: no_space (queue full), unavailable (offline); later: io, unavailable, corrupt
+  // (header, key or checksum: the caller forgets the key and retires the slot).
   virtual Result<void> read(const Read& read, Done<void> done) = 0;
 
   // Removes index entries; `done` after they are gone and any write of them that was under way has
@@ -140,19 +141,19 @@ class RecordStore {
   // process. Dropped, uncounted, while 65,536 stamps wait.
   virtual void touch(std::vector<std::pair<Key, std::uint64_t>> stamps) = 0;
 
-  // Encoded namespaces by id, so that a restarted daemon knows the ones its records belong to. Those
-  // that come while the store is offline are kept for its return.
+  // Encoded namespaces by id, so that a restarted daemon knows the ones its records belong to.
+  // Those that come while the store is offline are kept for its return.
   virtual void remember_namespace(const NamespaceId& id, std::vector<std::byte> encoded) = 0;
   virtual Result<std::vector<std::pair<NamespaceId, std::vector<std::byte>>>> namespaces() = 0;
 
-  // `done` when everything submitted before is on stable storage (power loss included). Errors later:
-  // io, unavailable (offline).
+  // `done` when everything submitted before is on stable storage (power loss included). Errors
+  // later: io, unavailable (offline).
   virtual void flush(Done<void> done) = 0;
 
-  // Health. A store goes offline when its device or directory fails as a whole: EIO on the index, on
-  // a segment file or on several different records in a row, no space, a read-only or vanished file
-  // system. Offline, read(), write() and scrub() are refused with unavailable, what was queued or in
-  // flight fails with it, and the store probes by itself and comes back without being asked.
+  // Health. A store goes offline when its device or directory fails as a whole: EIO on the index,
+  // on a segment file or on several different records in a row, no space, a read-only or vanished
+  // file system. Offline, read(), write() and scrub() are refused with unavailable, what was queued
+  // or in flight fails with it, and the store probes by itself and comes back without being asked.
   // `changed` runs on the control thread, before the failures that it explains; `why` says what
   // failed and the mend. Set before the first submission.
   virtual void on_health(std::function<void(bool online, const std::string& why)> changed) = 0;

@@ -11,8 +11,7 @@ bool ScrubMemory::has_room(std::uint64_t bytes) const noexcept {
   return in_use_ == 0 || (in_use_ < kScrubsMax && bytes <= part_bytes_);
 }
 
-Result<std::uint32_t> ScrubMemory::take(BlockDevice& device, BufferId buffer,
-                                        std::uint64_t bytes) {
+Result<std::uint32_t> ScrubMemory::take(BlockDevice& device, BufferId buffer, std::uint64_t bytes) {
   KVTIER_CHECK(has_room(bytes));
   if (bytes > part_bytes_) {
     if (const auto grown = grow(device, buffer, bytes); !grown) return grown.error();

@@ -4,9 +4,9 @@
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -169,8 +169,8 @@ void Segments::make_one_ahead() {
       std::find_if(file_.begin(), file_.end(), [](File file) { return file != File::whole; });
   if (missing == file_.end()) return;
   const auto segment = static_cast<std::uint32_t>(missing - file_.begin());
-  ahead_ = Ahead{segment,
-                 std::async(std::launch::async, [this, segment] { return allocate(segment); })};
+  ahead_ =
+      Ahead{segment, std::async(std::launch::async, [this, segment] { return allocate(segment); })};
 }
 
 // Makes the file, or makes one that is damaged whole again. Its pages read as zeros.

@@ -118,6 +118,7 @@ void StoreLoop::take(ForgetCommand&& command) {
 
 void StoreLoop::take(HealthCommand&& command) {
   health_changed_ = std::move(command.changed);
+  if (!health_.online()) announce(false, offline_why_);
 }
 
 void StoreLoop::take(ChecksumCommand&& command) {

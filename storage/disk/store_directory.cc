@@ -156,7 +156,8 @@ Result<UniqueFd> lock(const std::filesystem::path& directory) {
 
 // Whether `path` is the file that `fd` holds open. Errors: io (there is none).
 Result<bool> same_file(int fd, const std::filesystem::path& path) {
-  struct stat held {}, found {};
+  struct stat held {
+  }, found{};
   if (::fstat(fd, &held) != 0 || ::stat(path.c_str(), &found) != 0) {
     return errno_error(Errc::io, "disk tier: " + path.string());
   }

@@ -24,9 +24,9 @@ class StoreDirectory {
 
   // Whether the path still leads to the directory that was opened. Errors: io.
   Result<void> look() const;
-  // Whether it can be used again: FORMAT is this store's, the lock is held (taken again where another
-  // file system was mounted), a small file can be written, synced and read back. Errors: io,
-  // no_space, version, refused.
+  // Whether it can be used again: FORMAT is this store's, the lock is held (taken again where
+  // another file system was mounted), a small file can be written, synced and read back. Errors:
+  // io, no_space, version, refused.
   Result<void> probe();
 
   const StoreId& id() const noexcept { return id_; }
@@ -37,7 +37,6 @@ class StoreDirectory {
   std::filesystem::path path_;
   StoreId id_{};
   UniqueFd lock_;
-
 };
 
 }  // namespace kvtier::storage

@@ -9,8 +9,8 @@
 namespace kvtier::storage {
 
 StoreLoop::StoreLoop(const RecordStoreOptions& options, StoreDirectory& directory,
-                     BlockDevice& device, Index& index, Segments& segments,
-                     StoreCounters& counters, RecordStore::Post post)
+                     BlockDevice& device, Index& index, Segments& segments, StoreCounters& counters,
+                     RecordStore::Post post)
     : options_(options),
       directory_(directory),
       device_(device),

@@ -1,10 +1,10 @@
 // The store's own thread: takes commands, keeps the device busy, keeps the index in step.
 //
 // A turn of the loop: take commands, put their index changes into one batch and commit it, start
-// reads, then writes, then scrubs, wait; drain the completions into a list, start what they made room
-// for, and only then look at what completed. So no callback runs while the device is being walked.
-// Checksums of large records are computed by workers, ahead of a write's turn, so that the device
-// never waits for them.
+// reads, then writes, then scrubs, wait; drain the completions into a list, start what they made
+// room for, and only then look at what completed. So no callback runs while the device is being
+// walked. Checksums of large records are computed by workers, ahead of a write's turn, so that the
+// device never waits for them.
 #pragma once
 
 #include <array>
@@ -92,10 +92,9 @@ struct ChecksumCommand {
   Result<void> result;
 };
 struct CloseCommand {};
-using StoreCommand =
-    std::variant<ReadCommand, WriteCommand, ScrubCommand, EraseCommand, TouchCommand,
-                 NamespaceCommand, FlushCommand, RegisterCommand, ForgetCommand, HealthCommand,
-                 ChecksumCommand, CloseCommand>;
+using StoreCommand = std::variant<ReadCommand, WriteCommand, ScrubCommand, EraseCommand,
+                                  TouchCommand, NamespaceCommand, FlushCommand, RegisterCommand,
+                                  ForgetCommand, HealthCommand, ChecksumCommand, CloseCommand>;
 
 // Shared with the control thread.
 struct StoreCounters {
@@ -245,7 +244,8 @@ class StoreLoop {
   Index::Batch batch_;
   std::vector<std::function<void(const Result<void>&)>> on_commit_;
   std::vector<NamespaceCommand> namespaces_unsaved_;
-  // Keys that the index may hold although it should not, since a commit failed or could not be made.
+  // Keys that the index may hold although it should not, since a commit failed or could not be
+  // made.
   std::vector<Key> keys_to_erase_;
 
   std::set<std::uint32_t> files_written_;  // since their last sync

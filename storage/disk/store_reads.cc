@@ -47,8 +47,7 @@ bool StoreLoop::may_scrub() const {
     return false;
   }
   if (reads_queued_.empty() && writes_queued_.empty() && writes_sealed_.empty()) return true;
-  return scrubs_.empty() &&
-         Health::Clock::now() - scrubs_queued_.front().since >= kScrubPatience;
+  return scrubs_.empty() && Health::Clock::now() - scrubs_queued_.front().since >= kScrubPatience;
 }
 
 void StoreLoop::start_scrubs() {

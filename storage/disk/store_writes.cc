@@ -62,8 +62,8 @@ void StoreLoop::start_writes() {
   if (starting.empty()) return;
   const auto erased = erase_replaced(starting);
   for (WriteCommand& command : starting) {
-    auto transfer = erased ? prepare_write(command.write)
-                           : Result<BlockDevice::Transfer>(erased.error());
+    auto transfer =
+        erased ? prepare_write(command.write) : Result<BlockDevice::Transfer>(erased.error());
     if (!transfer) {
       finish_write(command, health_.online() ? transfer.error() : offline());
       continue;
@@ -77,7 +77,8 @@ void StoreLoop::start_writes() {
   KVTIER_STORAGE_POINT("storage.write.submitted");
 }
 
-// Committed before the writes are started: from then on nothing points to what is being overwritten.
+// Committed before the writes are started: from then on nothing points to what is being
+// overwritten.
 Result<void> StoreLoop::erase_replaced(const std::vector<WriteCommand>& commands) {
   Index::Batch batch;
   std::vector<Key> keys;

@@ -64,7 +64,8 @@ class ThreadDevice final : public BlockDevice {
     if (queued_.empty()) return;
     {
       const std::lock_guard lock(mutex_);
-      for (Job& job : queued_) jobs_[static_cast<std::size_t>(job.transfer.priority)].push_back(job);
+      for (Job& job : queued_)
+        jobs_[static_cast<std::size_t>(job.transfer.priority)].push_back(job);
     }
     queued_.clear();
     work_ready_.notify_all();

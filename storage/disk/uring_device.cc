@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::uint64_t kWakeTag = ~0ULL;
 constexpr std::uint64_t kFixedBufferBytesMax =
-    1_GiB;                                 // the kernel's bound for one registered buffer
+    1_GiB;                              // the kernel's bound for one registered buffer
 constexpr unsigned kSqpollIdleMs = 50;  // then the kernel's thread sleeps until the next submission
 constexpr std::uint32_t kRetriesMax = 16;  // of one transfer that was interrupted or came short
 
@@ -304,8 +304,7 @@ class UringDevice final : public BlockDevice {
     const Transfer& transfer = operation.transfer;
     const bool is_sync = operation.kind == Kind::sync;
     const std::uint32_t left = is_sync ? 0 : transfer.bytes - operation.done;
-    const bool again =
-        result == -EINTR || result == -EAGAIN || give_up_priority(result, is_sync);
+    const bool again = result == -EINTR || result == -EAGAIN || give_up_priority(result, is_sync);
     const bool short_part = result > 0 && static_cast<std::uint32_t>(result) < left;
     if ((again || short_part) && operation.retries < kRetriesMax) {
       ++operation.retries;

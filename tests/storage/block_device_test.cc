@@ -203,7 +203,8 @@ std::unique_ptr<BlockDevice> unfaulty(std::unique_ptr<BlockDevice> inner) {
 
 INSTANTIATE_TEST_SUITE_P(
     Kinds, BlockDeviceTest,
-    ::testing::Values(Kind{"uring", [](BlockDevice::Limits limits) { return make_uring_device(limits); }},
+    ::testing::Values(Kind{"uring",
+                           [](BlockDevice::Limits limits) { return make_uring_device(limits); }},
                       Kind{"sqpoll",
                            [](BlockDevice::Limits limits) {
                              return make_uring_device(limits, {.sqpoll = true});

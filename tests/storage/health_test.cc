@@ -26,10 +26,12 @@ class HealthTest : public ::testing::Test {
     options_.probe_first = 2ms;
     options_.probe_max = 20ms;
     options_.check_interval = 2ms;
-    store_.emplace(options_, make_faulty_device(make_block_device({.depth = 64, .files = 64, .buffers = 4}),
-                                                faults_));
-    (*store_)->on_health(
-        [this](bool online, const std::string& why) { changes_.push_back({online, why}); });
+    store_.emplace(
+        options_,
+        make_faulty_device(make_block_device({.depth = 64, .files = 64, .buffers = 4}), faults_));
+    (*store_)->on_health([this](bool online, const std::string& why) {
+      changes_.push_back({online, why});
+    });
   }
 
   TestStore& store() { return *store_; }

@@ -22,9 +22,9 @@ class ScrubTest : public ::testing::Test {
 
   Faults faults_;
   TestDirectory directory_;
-  TestStore store_{small_options(directory_.path()),
-                   make_faulty_device(make_block_device({.depth = 64, .files = 64, .buffers = 4}),
-                                      faults_)};
+  TestStore store_{
+      small_options(directory_.path()),
+      make_faulty_device(make_block_device({.depth = 64, .files = 64, .buffers = 4}), faults_)};
 };
 
 TEST_F(ScrubTest, IntactRecordsOfEverySizePass) {
