@@ -21,7 +21,8 @@ void Scrubber::start() {
 
 void Scrubber::tick() {
   const Time now = options_.now();
-  const auto since = now - std::exchange(last_tick_, now);
+  const auto since = last_tick_ == Time{} ? Time::duration{} : now - last_tick_;
+  last_tick_ = now;
   if (options_.bytes_per_second == 0 && !running_) return;
   if (!running_ && (number_ == 0 || now - current_.began >= options_.pass_every)) begin(false);
   if (!running_) return;

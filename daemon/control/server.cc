@@ -68,6 +68,11 @@ storage::RecordStoreOptions Server::store_options(const std::filesystem::path& d
 }
 
 Result<void> Server::open_disks() {
+  constexpr std::uint64_t kSegmentsMax = 1ULL << limits::kDiskSegmentBits;
+  if (config_.disk.capacity_bytes / config_.disk.segment_bytes >= kSegmentsMax) {
+    return make_error(Errc::invalid, "[disk] capacity is more than " + std::to_string(kSegmentsMax) +
+                                         " segments: give a larger segment_size");
+  }
   for (const auto& directory : config_.disk.directories) {
     auto store = storage::open_record_store(
         store_options(directory),

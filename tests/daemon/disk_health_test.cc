@@ -203,17 +203,14 @@ TEST_F(OrphanTest, orphans_are_evicted_before_all_others) {
   }
 }
 
-TEST_F(OrphanTest, orphans_of_another_size_than_their_namespace_has_are_forgotten_when_it_is_opened) {
-  const auto blocks = cache.prefix(ns, 2, 1);
-  cache.put_on_disk(ns, blocks);
-  DirectoryWriter directory = DirectoryWriter::create(400, std::array<std::byte, 16>{}).value();
-  Catalogue catalogue(16, directory);
+TEST_F(OrphanTest, a_namespace_known_by_its_id_becomes_the_one_that_is_opened) {
+  Namespaces namespaces;
   const NamespaceId id = cache.known(ns).id;
-  const auto number = catalogue.namespaces().add_orphan(id, kWideRecordBytes).value();
-  EXPECT_TRUE(catalogue.namespaces()[number].is_orphan());
-  const auto opened = catalogue.namespaces().open(encode(small_namespace("m"))).value();
-  EXPECT_EQ(opened, number);
-  EXPECT_EQ(catalogue.namespaces()[number].layout.record_bytes, kRecordBytes);
+  const auto number = namespaces.add_orphan(id, kWideRecordBytes).value();
+  EXPECT_TRUE(namespaces[number].is_orphan());
+  EXPECT_EQ(namespaces.open(encode(small_namespace("m"))).value(), number);
+  EXPECT_FALSE(namespaces[number].is_orphan());
+  EXPECT_EQ(namespaces[number].layout.record_bytes, kRecordBytes);
 }
 
 }  // namespace

@@ -105,6 +105,8 @@ class FakeStore final : public storage::RecordStore {
 };
 
 class FakeDisks {
+  FakeStore::Journal journal_;
+
  public:
   using Asked = FakeStore::Asked;
   using Fate = FakeStore::Fate;
@@ -138,7 +140,6 @@ class FakeDisks {
   FakeStore& of(std::uint64_t operation);
   FakeStore* holder(const Key& key);
 
-  FakeStore::Journal journal_;
   std::vector<std::unique_ptr<FakeStore>> stores_;
 };
 
