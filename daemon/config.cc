@@ -1,5 +1,6 @@
 #include "daemon/config.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <fstream>
@@ -9,6 +10,7 @@
 #include <toml++/toml.h>
 
 #include "client/base/units.h"
+#include "daemon/limits.h"
 
 namespace kvtier::daemon {
 namespace {
@@ -93,10 +95,10 @@ Setting boolean(Field field) {
 }
 
 template <class Field>
-Setting path(Field field, bool may_be_empty) {
+Setting path(Field field) {
   return {[=](Config& config, const toml::node& node) -> Result<void> {
             const auto value = node.value_exact<std::string>();
-            if (!value || (value->empty() ? !may_be_empty : value->front() != '/')) {
+            if (!value || !value->starts_with('/')) {
               return expected("an absolute path in quotes");
             }
             field(config) = *value;
@@ -104,6 +106,62 @@ Setting path(Field field, bool may_be_empty) {
           },
           [=](const Config& config) {
             return quoted(field(const_cast<Config&>(config)).string());
+          }};
+}
+
+// The directories of the disk tier, one (`directory`) or a list (`directories`). Whichever is not empty
+// sets them; the other must be empty.
+Result<void> set_directories(Config& config, std::vector<std::filesystem::path> wanted) {
+  if (wanted.empty()) return {};
+  if (!config.disk.directories.empty()) {
+    return make_error(Errc::invalid, "give either directory or directories, not both");
+  }
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (std::find(wanted.begin(), wanted.begin() + static_cast<std::ptrdiff_t>(i), wanted[i]) !=
+        wanted.begin() + static_cast<std::ptrdiff_t>(i)) {
+      return make_error(Errc::invalid, wanted[i].string() + " is there twice");
+    }
+  }
+  config.disk.directories = std::move(wanted);
+  return {};
+}
+
+Setting single_directory() {
+  return {[](Config& config, const toml::node& node) -> Result<void> {
+            const auto value = node.value_exact<std::string>();
+            if (!value || (!value->empty() && value->front() != '/')) {
+              return expected("an absolute path in quotes");
+            }
+            if (value->empty()) return {};
+            return set_directories(config, {*value});
+          },
+          [](const Config& config) {
+            const auto& all = config.disk.directories;
+            return quoted(all.size() == 1 ? all[0].string() : "");
+          }};
+}
+
+Setting directory_list() {
+  const std::string mend = "a list of at most " + std::to_string(limits::kDisksMax) +
+                           " absolute paths, such as [\"/mnt/a\", \"/mnt/b\"]";
+  return {[mend](Config& config, const toml::node& node) -> Result<void> {
+            const toml::array* list = node.as_array();
+            if (list == nullptr || list->size() > limits::kDisksMax) return expected(mend);
+            std::vector<std::filesystem::path> paths;
+            for (const toml::node& item : *list) {
+              const auto value = item.value_exact<std::string>();
+              if (!value || !value->starts_with('/')) return expected(mend);
+              paths.emplace_back(*value);
+            }
+            return set_directories(config, std::move(paths));
+          },
+          [](const Config& config) {
+            const auto& all = config.disk.directories;
+            std::string text;
+            for (std::size_t i = 0; all.size() > 1 && i < all.size(); ++i) {
+              text += (i == 0 ? "" : ", ") + quoted(all[i].string());
+            }
+            return "[" + text + "]";
           }};
 }
 
@@ -196,7 +254,7 @@ const Settings& settings() {
   using LogLevel = std::pair<std::string, std::string>;
   static const Settings all{
       {"",
-       {{"socket", path([](Config& c) -> auto& { return c.socket; }, false)},
+       {{"socket", path([](Config& c) -> auto& { return c.socket; })},
         {"socket_mode", file_mode([](Config& c) -> auto& { return c.socket_mode; })},
         {"lease_time_ms", milliseconds([](Config& c) -> auto& { return c.lease_time; }, 100, 3'600'000)},
         {"shutdown_timeout_ms",
@@ -212,13 +270,21 @@ const Settings& settings() {
       {"host", memory_settings(&Config::host, 4_KiB)},
       {"device", memory_settings(&Config::device, 0)},
       {"disk",
-       {{"directory", path([](Config& c) -> auto& { return c.disk.directory; }, true)},
+       {{"directory", single_directory()},
+        {"directories", directory_list()},
         {"capacity", bytes([](Config& c) -> auto& { return c.disk.capacity_bytes; }, 1_MiB, 4096)},
         {"segment_size", bytes([](Config& c) -> auto& { return c.disk.segment_bytes; }, 64_KiB, 4096)},
         {"admission",
          choice([](Config& c) -> auto& { return c.disk.admission; },
                 std::vector<std::pair<std::string, Admission>>{{"all", Admission::all},
-                                                               {"none", Admission::none}})}}}};
+                                                               {"second_hit", Admission::second_hit},
+                                                               {"none", Admission::none}})},
+        {"scrub_mib_per_s",
+         integer([](Config& c) -> auto& { return c.disk.scrub_mib_per_s; }, 0, 1 << 20)},
+        {"io", choice([](Config& c) -> auto& { return c.disk.io; },
+                      std::vector<std::pair<std::string, DiskIo>>{{"uring", DiskIo::uring},
+                                                                  {"sqpoll", DiskIo::sqpoll},
+                                                                  {"threads", DiskIo::threads}})}}}};
   return all;
 }
 

@@ -1,17 +1,23 @@
 // The configuration of kvtierd: a TOML file (systemd/kvtierd.toml explains every key). Every value has a
-// default but the disk directory, without which there is no disk tier.
+// default but the disk directories, without which there is no disk tier.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "kvtier/result.h"
 
 namespace kvtier::daemon {
 
-enum class Admission { all, none };
+// Which committed blocks are written to disk: all; those leased or committed again while they are in
+// the host tier; none.
+enum class Admission { all, second_hit, none };
+
+// How the disk tier's I/O reaches the kernel.
+enum class DiskIo { uring, sqpoll, threads };
 
 struct Config {
   std::filesystem::path socket = "/run/kvtier/kvtierd.sock";
@@ -33,10 +39,12 @@ struct Config {
   Memory device{0, 256ULL << 20, true, false};
 
   struct Disk {
-    std::filesystem::path directory;  // empty: no disk tier
-    std::uint64_t capacity_bytes = 16ULL << 30;
+    std::vector<std::filesystem::path> directories;  // none: no disk tier
+    std::uint64_t capacity_bytes = 16ULL << 30;      // of each
     std::uint64_t segment_bytes = 256ULL << 20;
     Admission admission = Admission::all;
+    std::uint32_t scrub_mib_per_s = 16;
+    DiskIo io = DiskIo::uring;
   };
   Disk disk;
 };

@@ -20,6 +20,11 @@ inline constexpr std::uint32_t kWriteThroughQueueMax = 4096;    // blocks waitin
 inline constexpr std::uint32_t kStampsBatchMax = 4096;          // touched blocks per write of LRU stamps
 inline constexpr std::uint32_t kFramesPerTurn = 64;             // one session's share of a loop turn
 inline constexpr std::uint32_t kExtentsMax = 65536;
+inline constexpr std::uint32_t kDisksMax = 16;                   // directories of the disk tier
+inline constexpr std::uint32_t kDiskSegmentBits = 28;            // of a place's container; the device above
+inline constexpr std::uint32_t kRepublishStep = 4096;            // slots of a device that went, in a loop turn
+inline constexpr std::uint32_t kScrubStep = 4096;                // slots a scrub passes in a loop turn
+inline constexpr std::uint32_t kOrphanNamespacesMax = kNamespacesMax / 2;  // known by id alone
 inline constexpr std::uint16_t kHoldsMax = 0xFFFF;              // of one block in one tier
 
 // One reply must fit a session's output together with what may already wait there.
@@ -27,6 +32,8 @@ static_assert(kSessionOutputBytesMax >= 4 * wire::kFrameBytesMax);
 // A lease as large as the wire allows must be grantable.
 static_assert(kBlocksLeasedPerSessionMax >= wire::kLeaseBlocksMax);
 static_assert(kReadsWaitingMax >= wire::kLeaseBlocksMax);
+// A place on disk names device and segment in 32 bits, and a set of devices is one word.
+static_assert(kDisksMax <= 1U << (32 - kDiskSegmentBits) && kDisksMax <= 32);
 static_assert(kReservedPerProcessMax >= wire::kReserveMax);
 
 }  // namespace kvtier::daemon::limits

@@ -9,6 +9,7 @@
 
 #include "daemon/config.h"
 #include "daemon/control/server.h"
+#include "daemon/kill_at.h"
 #include "daemon/version.h"
 
 namespace {
@@ -71,6 +72,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (check) return 0;
+  if (auto armed = kvtier::daemon::arm_kill_from_environment(); !armed) return fail(2, armed.error());
   // Lines go to stderr; journald puts the time to them itself.
   spdlog::set_default_logger(spdlog::stderr_logger_st("kvtierd"));
   spdlog::set_level(spdlog::level::from_str(config.log_level));

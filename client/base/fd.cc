@@ -2,7 +2,32 @@
 
 #include <fcntl.h>
 
+#include <cstdint>
+
 namespace kvtier {
+namespace {
+
+constexpr std::size_t kHugePage = 2U << 20;
+
+// Addresses for a large mapping, on a huge page's boundary: a file's huge pages can be mapped as
+// such only where file and address agree. Null, for the kernel to choose, where there are none.
+void* reserve_aligned(std::size_t bytes) {
+  if (bytes < 2 * kHugePage) return nullptr;
+  void* at = ::mmap(nullptr, bytes + kHugePage, PROT_NONE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED) return nullptr;
+  const auto begin = reinterpret_cast<std::uintptr_t>(at);
+  const std::uintptr_t aligned = (begin + kHugePage - 1) / kHugePage * kHugePage;
+  constexpr std::size_t kPage = 4096;
+  const std::uintptr_t end = aligned + (bytes + kPage - 1) / kPage * kPage;
+  if (aligned > begin) ::munmap(at, aligned - begin);
+  if (end < begin + bytes + kHugePage) {
+    ::munmap(reinterpret_cast<void*>(end), begin + bytes + kHugePage - end);
+  }
+  return reinterpret_cast<void*>(aligned);
+}
+
+}  // namespace
 
 Result<UniqueFd> UniqueFd::duplicate() const {
   UniqueFd copy(::fcntl(fd_, F_DUPFD_CLOEXEC, 0));
@@ -12,8 +37,10 @@ Result<UniqueFd> UniqueFd::duplicate() const {
 
 Result<Mapping> Mapping::map(int fd, std::size_t bytes, Access access) {
   const int protection = access == Access::read ? PROT_READ : PROT_READ | PROT_WRITE;
-  void* at = ::mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
+  void* const wanted = reserve_aligned(bytes);
+  void* at = ::mmap(wanted, bytes, protection, MAP_SHARED | (wanted ? MAP_FIXED : 0), fd, 0);
   if (at == MAP_FAILED) {
+    if (wanted) ::munmap(wanted, bytes);
     return errno_error(Errc::io, "cannot map " + std::to_string(bytes) + " bytes of shared memory");
   }
   Mapping mapping;

@@ -1,5 +1,7 @@
 #include "client/ctl/commands.h"
 
+#include <thread>
+
 #include "client/session/sync_request.h"
 
 namespace kvtier::ctl {
@@ -66,6 +68,24 @@ Result<Json> drop(const Target& target, const DropOptions& options) {
         json["blocks_dropped"] = m.getDropped();
         return true;
       });
+}
+
+Result<Json> scrub(const Target& target, const ScrubOptions& options) {
+  const auto request = [&](bool start) {
+    return ask(
+        target, [&](wire::Message::Builder m) { m.initScrub().setStart(start); },
+        [](wire::Message::Reader m, Json& json) {
+          if (!m.isScrubReply()) return false;
+          json = to_json(m.getScrubReply());
+          return true;
+        });
+  };
+  auto report = request(options.start);
+  while (options.wait && report && (*report)["running"].get<bool>()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    report = request(false);
+  }
+  return report;
 }
 
 }  // namespace kvtier::ctl

@@ -32,4 +32,10 @@ Result<Json> fetch_status(const Target& target);
 Result<Json> fetch_list(const Target& target, const ListOptions& options);
 Result<Json> drop(const Target& target, const DropOptions& options);
 
+struct ScrubOptions {
+  bool start = true;
+  bool wait = false;  // until no pass is under way, however long
+};
+Result<Json> scrub(const Target& target, const ScrubOptions& options);
+
 }  // namespace kvtier::ctl

@@ -47,6 +47,33 @@ Json to_json(wire::Status::Tier::Reader tier) {
   return json;
 }
 
+Json to_json(wire::Status::Disk::Reader disk) {
+  Json json;
+  json["directory"] = disk.getDirectory().cStr();
+  json["online"] = disk.getOnline();
+  json["why"] = disk.getWhy().cStr();
+  json["used_bytes"] = disk.getUsedBytes();
+  json["reserved_bytes"] = disk.getReservedBytes();
+  json["cap_bytes"] = disk.getCapBytes();
+  json["file_bytes"] = disk.getFileBytes();
+  json["blocks"] = disk.getBlocks();
+  json["bytes_written"] = disk.getBytesWritten();
+  json["bytes_written_per_day"] = disk.getBytesWrittenPerDay();
+  json["failures"] = disk.getFailures();
+  json["corrupt"] = disk.getCorrupt();
+  return json;
+}
+
+Json to_json(wire::ScrubReport::Pass::Reader pass) {
+  Json json;
+  json["records"] = pass.getRecords();
+  json["bytes"] = pass.getBytes();
+  json["corrupt"] = pass.getCorrupt();
+  json["skipped"] = pass.getSkipped();
+  json["duration_ms"] = pass.getDurationMs();
+  return json;
+}
+
 Json to_json(wire::ListReply::Namespace::Reader entry) {
   Json json;
   json["id"] = hex(entry.getId());
@@ -56,6 +83,10 @@ Json to_json(wire::ListReply::Namespace::Reader entry) {
     bytes[tier_name(i)] = entry.getBytes()[i];
   json["bytes"] = std::move(bytes);
   const auto encoded = entry.getEncoded();
+  if (encoded.size() == 0) {
+    json["error"] = "not opened by any client since its records were found";
+    return json;
+  }
   const auto ns =
       decode_namespace({reinterpret_cast<const std::byte*>(encoded.begin()), encoded.size()});
   if (!ns) {
@@ -102,6 +133,9 @@ Json to_json(wire::Status::Reader status) {
     json["tiers"].push_back(to_json(tier));
     hits += tier.getHits();
   }
+  json["disks"] = Json::array();
+  for (const auto disk : status.getDisks()) json["disks"].push_back(to_json(disk));
+  json["orphans"] = status.getOrphans();
   json["blocks"] = status.getBlocks();
   json["blocks_max"] = status.getBlocksMax();
   json["namespaces"] = status.getNamespaces();
@@ -125,6 +159,18 @@ Json to_json(wire::ListReply::Reader reply) {
   for (const auto entry : reply.getNamespaces()) json["namespaces"].push_back(to_json(entry));
   json["blocks"] = Json::array();
   for (const auto block : reply.getBlocks()) json["blocks"].push_back(to_json(block));
+  return json;
+}
+
+Json to_json(wire::ScrubReport::Reader report) {
+  Json json;
+  json["running"] = report.getRunning();
+  json["passes"] = report.getPasses();
+  if (report.getRunning()) json["current"] = to_json(report.getCurrent());
+  if (report.getPasses() != 0) {
+    json["last"] = to_json(report.getLast());
+    json["last"]["ended_ago_ms"] = report.getLast().getEndedAgoMs();
+  }
   return json;
 }
 

@@ -12,5 +12,6 @@ using Json = nlohmann::ordered_json;
 
 Json to_json(wire::Status::Reader status);
 Json to_json(wire::ListReply::Reader reply);
+Json to_json(wire::ScrubReport::Reader report);
 
 }  // namespace kvtier::ctl

@@ -1,4 +1,4 @@
-// kvtierctl: looks into a running kvtierd and empties it.
+// kvtierctl: looks into a running kvtierd, checks it and empties it.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
@@ -26,6 +26,10 @@ Examples:
       Forgets one namespace everywhere, after its weights were changed in place.
   kvtierctl drop --tier device --tier host
       Empties memory and keeps the disk.
+  kvtierctl scrub --wait
+      Verifies every record on disk now and reports.
+  kvtierctl scrub --report
+      How the pass under way, and the last one, went.
   kvtierctl --socket /tmp/kvtierd.sock drop --all
       Empties a daemon that does not listen at the usual place.
 
@@ -40,6 +44,8 @@ struct Arguments {
   std::string ns;
   std::vector<std::string> tiers;
   bool all = false;
+  bool wait = false;
+  bool report = false;
 };
 
 int print(const Result<Json>& answer, const Arguments& arguments,
@@ -86,7 +92,7 @@ void add_namespace(CLI::App& command, Arguments& arguments) {
 
 int run(int argc, char** argv) {
   Arguments arguments;
-  CLI::App app{"Looks into a running kvtierd, and empties it.", "kvtierctl"};
+  CLI::App app{"Looks into a running kvtierd, checks its disks, and empties it.", "kvtierctl"};
   app.footer(kExamples);
   app.require_subcommand(1);
   app.fallthrough();
@@ -111,7 +117,10 @@ int run(int argc, char** argv) {
       ->allow_extra_args(false)
       ->check(CLI::IsMember({"device", "host", "disk"}));
   drop_command->add_flag("--all", arguments.all, "Everything");
-  for (auto* command : {status, ls, drop_command}) {
+  auto* scrub_command = app.add_subcommand("scrub", "Verify every record on disk, at full speed");
+  scrub_command->add_flag("--wait", arguments.wait, "Until the pass under way has ended");
+  scrub_command->add_flag("--report", arguments.report, "Start nothing");
+  for (auto* command : {status, ls, drop_command, scrub_command}) {
     command->add_flag("--json", arguments.json, "Print JSON with raw numbers");
   }
 
@@ -131,6 +140,10 @@ int run(int argc, char** argv) {
   if (*ls) {
     return print(fetch_list(arguments.target, {arguments.blocks, namespace_of(arguments)}),
                  arguments, render_list);
+  }
+  if (*scrub_command) {
+    return print(scrub(arguments.target, {!arguments.report, arguments.wait}), arguments,
+                 render_scrub);
   }
   return print(drop(arguments.target, {namespace_of(arguments), tiers_of(arguments)}), arguments,
                render_drop);

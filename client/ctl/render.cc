@@ -82,6 +82,33 @@ std::string render_tiers(const Json& tiers) {
   return table.text();
 }
 
+std::string render_disks(const Json& disks) {
+  Table table({{"DIRECTORY"},
+               {"STATE"},
+               {"USED", true},
+               {"TAKEN", true},
+               {"CAP", true},
+               {"BLOCKS", true},
+               {"WRITTEN", true},
+               {"PER DAY", true},
+               {"FAILED", true},
+               {"CORRUPT", true},
+               {"WHY"}});
+  for (const Json& d : disks) {
+    table.add({d["directory"], d["online"].get<bool>() ? "online" : "offline", bytes(d["used_bytes"]),
+               bytes(d["file_bytes"]), bytes(d["cap_bytes"]), number(d["blocks"]),
+               bytes(d["bytes_written"]), bytes(d["bytes_written_per_day"]), number(d["failures"]),
+               number(d["corrupt"]), d["why"]});
+  }
+  return table.text();
+}
+
+std::string render_pass(const std::string& title, const Json& pass) {
+  return title + ": " + number(pass["records"]) + " records checked (" + bytes(pass["bytes"]) + "), " +
+         number(pass["corrupt"]) + " corrupt and forgotten, " + number(pass["skipped"]) +
+         " skipped, in " + human_duration(pass["duration_ms"].get<std::uint64_t>());
+}
+
 std::string render_namespaces(const Json& namespaces) {
   Table table({{"NAMESPACE"},
                {"MODEL"},
@@ -150,7 +177,21 @@ std::string render_status(const Json& s) {
   std::string out;
   for (const auto& [title, value] : lines)
     out += title + std::string(12 - title.size(), ' ') + value + "\n";
-  return out + "\n" + render_tiers(s["tiers"]);
+  if (s["orphans"].get<std::uint64_t>() != 0)
+    out += "orphans     " + number(s["orphans"]) + " blocks whose namespace nobody has opened yet\n";
+  out += "\n" + render_tiers(s["tiers"]);
+  if (!s["disks"].empty()) out += "\n" + render_disks(s["disks"]);
+  return out;
+}
+
+std::string render_scrub(const Json& report) {
+  std::string out;
+  if (report["running"].get<bool>()) out += render_pass("under way", report["current"]) + " so far\n";
+  if (report.contains("last")) {
+    out += render_pass("last pass", report["last"]) + ", ended " +
+           human_duration(report["last"]["ended_ago_ms"].get<std::uint64_t>()) + " ago\n";
+  }
+  return out.empty() ? "no scrub yet\n" : out;
 }
 
 std::string render_list(const Json& list) {

@@ -9,5 +9,6 @@ namespace kvtier::ctl {
 
 std::string render_status(const Json& status);
 std::string render_list(const Json& list);
+std::string render_scrub(const Json& report);
 
 }  // namespace kvtier::ctl

@@ -4,6 +4,7 @@
 
 #include "client/session/limits.h"
 #include "client/transfer/promotion_job.h"
+#include "client/wire/prefix_match.h"
 
 namespace kvtier::transfer {
 namespace {
@@ -17,32 +18,6 @@ Handle make_handle(Handle (*make)(std::shared_ptr<State>) noexcept, Parts&&... p
   return make(std::make_shared<State>(State{std::forward<Parts>(parts)...}));
 }
 
-// Hashes and probes a prefix block by block, a few blocks ahead once there are hits.
-Match match_in(const DirectoryView& directory, const NamespaceId& ns, std::uint32_t block_tokens,
-               std::span<const Token> tokens) noexcept {
-  constexpr std::size_t kAhead = 8;
-  Key ring[kAhead];
-  Match match;
-  const std::size_t blocks = blocks_matchable(tokens.size(), block_tokens);
-  std::size_t hashed = 0;
-  std::size_t ahead = 1;  // a miss costs the hash of one block
-  Key parent;
-  for (std::size_t i = 0; i < blocks; ++i) {
-    for (; hashed < std::min(blocks, i + ahead); ++hashed) {
-      parent = chain_key(ns, parent, tokens.subspan(hashed * block_tokens, block_tokens));
-      ring[hashed % kAhead] = parent;
-      directory.prefetch(parent);
-    }
-    const TierSet tiers = directory.find(ring[i % kAhead]);
-    const auto fastest = std::ranges::find_if(kAllTiers, [&](Tier t) { return tiers.has(t); });
-    if (fastest == kAllTiers.end()) break;
-    ++match.blocks;
-    ++match.per_tier[index_of(*fastest)];
-    ahead = std::min(ahead * 2, kAhead);
-  }
-  return match;
-}
-
 class CacheImpl final : public Cache {
  public:
   CacheImpl(Parts parts, std::shared_ptr<session::NamespaceEntry> ns)
@@ -54,7 +29,7 @@ class CacheImpl final : public Cache {
 
   Match match(std::span<const Token> tokens) const noexcept override {
     return parts_.session->directory().read([&](const DirectoryView* view) {
-      return view == nullptr ? Match{} : match_in(*view, ns_->id, ns_->layout.block_tokens, tokens);
+      return view == nullptr ? Match{} : match_prefix(*view, ns_->id, ns_->layout.block_tokens, tokens);
     });
   }
 

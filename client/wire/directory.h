@@ -34,6 +34,8 @@ class DirectoryView {
 
   // The tiers that hold `key`, perhaps none.
   TierSet find(const Key& key) const noexcept;
+  // The same for many, with the misses of memory overlapped. tiers.size() == keys.size().
+  void find_many(std::span<const Key> keys, std::span<TierSet> tiers) const noexcept;
   // Asks the processor to load the word that find() will read first.
   void prefetch(const Key& key) const noexcept;
   explicit operator bool() const noexcept { return static_cast<bool>(mapping_); }
@@ -56,6 +58,8 @@ class DirectoryWriter {
   void set(const Key& key, TierSet tiers) noexcept;
 
   TierSet find(const Key& key) const noexcept { return view_.find(key); }
+  // Asks the processor to load the word that set() will look at first.
+  void prefetch(const Key& key) const noexcept { view_.prefetch(key); }
   // A descriptor for clients, sealed so that nobody can map it writable any more.
   int fd() const noexcept { return fd_.get(); }
   std::uint64_t bytes() const noexcept { return view_.mapping_.bytes().size(); }

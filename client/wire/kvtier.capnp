@@ -39,6 +39,10 @@ struct Message {
     extent @23 :Extent;          # with the extent's descriptor; before anything that names it
     extentGone @24 :UInt32;
     ready @25 :Ready;
+
+    # Later additions, client to daemon and back.
+    scrub @26 :ScrubRequest;     # answered by scrubReply
+    scrubReply @27 :ScrubReport;
   }
 }
 
@@ -168,6 +172,8 @@ struct Status {
   namespaces @14 :UInt32;
   doubleReleases @15 :UInt64;
   frameErrors @16 :UInt64;
+  disks @17 :List(Disk);
+  orphans @18 :UInt64;           # blocks on disk whose namespace nobody has opened since the index was lost
 
   struct Tier {
     tier @0 :UInt8;
@@ -182,5 +188,39 @@ struct Status {
     failures @9 :UInt64;         # reads that did not hold, writes that failed
     droppedWrites @10 :UInt64;
     note @11 :Text;              # why it is offline
+  }
+  struct Disk {
+    directory @0 :Text;
+    online @1 :Bool;
+    why @2 :Text;                # it is offline
+    usedBytes @3 :UInt64;        # slots in use
+    reservedBytes @4 :UInt64;    # segments
+    capBytes @5 :UInt64;         # of segments
+    fileBytes @6 :UInt64;        # allocated under the directory, index included
+    blocks @7 :UInt64;
+    bytesWritten @8 :UInt64;     # records, since the daemon started
+    bytesWrittenPerDay @9 :UInt64;  # at the rate of the last 24 hours, or of less where it has run for less
+    failures @10 :UInt64;        # reads and writes that the device failed
+    corrupt @11 :UInt64;         # records that did not hold
+  }
+}
+
+struct ScrubRequest {
+  start @0 :Bool;                # a pass over everything, if none such is under way; false: only report
+}
+
+struct ScrubReport {
+  running @0 :Bool;
+  passes @1 :UInt64;             # ended, since the daemon started
+  current @2 :Pass;              # where running
+  last @3 :Pass;                 # where passes is not 0
+
+  struct Pass {
+    records @0 :UInt64;          # checked
+    bytes @1 :UInt64;
+    corrupt @2 :UInt64;          # each forgotten, its slot retired
+    skipped @3 :UInt64;          # out of reach, or changed meanwhile
+    durationMs @4 :UInt64;       # so far, of one that runs
+    endedAgoMs @5 :UInt64;
   }
 }

@@ -36,7 +36,7 @@ class BlockCache {
   struct Ports {
     storage::MemoryExtents* device = nullptr;  // null where the tier's cap is 0
     storage::MemoryExtents* host = nullptr;
-    storage::RecordStore* disk = nullptr;      // null: no disk tier
+    std::vector<DiskTier::Port> disks;         // none: no disk tier
     DirectoryWriter* directory = nullptr;
   };
   BlockCache(Options options, Ports ports);
@@ -123,8 +123,10 @@ class BlockCache {
     Landed landed;
   };
 
+  void forget_misfits(std::span<const std::byte> encoded);
   std::optional<Leased> hold_in_memory(BlockId id);
   void note_access(const std::vector<Leased>& held, Grant& grant);
+  void seen_again(BlockId id);
   std::vector<Event> hand_over(BlockId id, std::span<const Waiter> waiters, bool good);
   bool start_load(BlockId id);
   void loaded(BlockId id, Place to, const Result<void>& result);

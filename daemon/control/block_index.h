@@ -1,15 +1,19 @@
 // The index: every cached block by its key, in memory that is reserved once.
 //
-// Entries live in one array and are named by their place in it, so that lists and tables are arrays of
-// 32-bit numbers. The hash table is open addressing at a load of at most one half. All operations are
-// constant time; none allocates after construction. Owned by the control thread.
+// Entries are one cache line each and are named by their place in an array, so that lists and
+// tables are arrays of small numbers. The hash table is open addressing at a load of at most one
+// half; its words carry enough of the key that probing and removal read no entry but the one looked
+// for. All operations are constant time; none allocates after construction. What limits them at
+// millions of blocks is the latency of memory, so whoever knows many keys beforehand prefetches or
+// asks for all at once. Owned by the control thread.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <vector>
+#include <span>
 
 #include "client/base/strong.h"
+#include "daemon/control/huge_array.h"
 #include "kvtier/key.h"
 #include "kvtier/tier.h"
 
@@ -25,26 +29,28 @@ struct Place {
   friend bool operator==(const Place&, const Place&) = default;
 };
 
+// A block's place in the eviction order of one tier. Kept outside the entries: a walk along a list,
+// or a touch of a prefix, then reads eight bytes a block.
 struct LruLink {
-  BlockId newer = kNoBlock;
-  BlockId older = kNoBlock;
+  static constexpr BlockId kUnlinked{0xFFFFFFFEU};
+  BlockId newer = kUnlinked;
+  BlockId older = kUnlinked;
 };
 
-struct Block {
+struct alignas(64) Block {
   Key key;
-  std::uint64_t last_access = 0;           // the cache's logical clock
-  std::array<Place, kTiers> places{};      // valid where `tiers` has the tier
-  std::array<LruLink, kTiers> lru{};       // linked while placed and not held
+  std::uint64_t last_access = 0;              // the cache's logical clock
+  std::array<Place, kTiers> places{};         // valid where `tiers` has the tier
   std::array<std::uint16_t, kTiers> holds{};  // leases and I/O that need this placement
   std::uint16_t ns = 0;
   std::uint32_t block_index = 0;
   TierSet tiers{};
-  bool loading = false;                    // a disk read is under way
-  bool write_queued = false;               // waits for, or is in, write-through
-  bool stamp_dirty = false;                // last_access not yet handed to the disk tier
-  bool doomed = false;                     // found no more; goes with its last hold
+  bool loading : 1 = false;       // a disk read is under way
+  bool write_queued : 1 = false;  // waits for, or is in, write-through
+  bool stamp_dirty : 1 = false;   // last_access not yet handed to the disk tier
+  bool doomed : 1 = false;        // found no more; goes with its last hold
 };
-static_assert(sizeof(Block) <= 96, "ten million of them must fit");
+static_assert(sizeof(Block) == 64, "one cache line, and ten million of them must fit");
 
 class BlockIndex {
  public:
@@ -52,6 +58,10 @@ class BlockIndex {
 
   // kNoBlock where there is none.
   BlockId find(const Key& key) const noexcept;
+  // The same for many, with the misses of memory overlapped. ids.size() == keys.size().
+  void find_many(std::span<const Key> keys, std::span<BlockId> ids) const noexcept;
+  // Asks the processor to load what find(key) and insert(key) read first.
+  void prefetch(const Key& key) const noexcept { __builtin_prefetch(&table_[home(tag_of(key))]); }
   // A fresh entry for `key`, which must not be there; kNoBlock when full.
   BlockId insert(const Key& key) noexcept;
   // `id` must be placed nowhere and held by nobody.
@@ -59,6 +69,10 @@ class BlockIndex {
 
   Block& operator[](BlockId id) noexcept { return blocks_[id.value]; }
   const Block& operator[](BlockId id) const noexcept { return blocks_[id.value]; }
+  LruLink& link(BlockId id, Tier tier) noexcept { return links_[index_of(tier)][id.value]; }
+  const LruLink& link(BlockId id, Tier tier) const noexcept {
+    return links_[index_of(tier)][id.value];
+  }
 
   std::uint32_t size() const noexcept { return size_; }
   std::uint32_t capacity() const noexcept { return blocks_max_; }
@@ -66,22 +80,33 @@ class BlockIndex {
   // Calls `visit(id)` for every block until it returns false.
   template <class Visit>
   void each(Visit&& visit) const {
-    for (const std::uint32_t at : table_) {
-      if (at != kNoBlock.value && !visit(BlockId(at))) return;
+    for (std::uint64_t at = 0; at <= mask_; ++at) {
+      if (table_[at] != 0 && !visit(id_in(table_[at]))) return;
     }
   }
 
  private:
-  std::uint32_t home(const Key& key) const noexcept {
-    return static_cast<std::uint32_t>(key.tail()) & mask_;
+  // A word of the table: 32 bits of the key, and the entry's number plus one. 0: empty.
+  using Word = std::uint64_t;
+  static BlockId id_in(Word word) noexcept { return BlockId(static_cast<std::uint32_t>(word) - 1); }
+  static std::uint32_t tag_in(Word word) noexcept { return static_cast<std::uint32_t>(word >> 32); }
+  // The key's first bytes as a number, so that keys in order fill the table in order: the disk
+  // tier's index is in that order at a restart.
+  static std::uint32_t tag_of(const Key& key) noexcept {
+    return static_cast<std::uint32_t>(__builtin_bswap64(key.head()) >> 32);
   }
+  std::uint32_t home(std::uint32_t tag) const noexcept { return tag >> shift_; }
+  void prefetch_entry(const Key& key) const noexcept;
 
   std::uint32_t blocks_max_;
   std::uint32_t mask_;
+  std::uint32_t shift_;  // a home is the tag's highest bits
   std::uint32_t size_ = 0;
-  std::vector<Block> blocks_;           // grows up to blocks_max_, never moves
-  std::vector<std::uint32_t> table_;    // entry numbers
-  BlockId free_ = kNoBlock;             // erased entries, chained through lru[0].older
+  std::uint32_t used_ = 0;  // entries ever used: the first so many of the array
+  HugeArray<Block> blocks_;
+  std::array<HugeArray<LruLink>, kTiers> links_;
+  HugeArray<Word> table_;
+  BlockId free_ = kNoBlock;  // erased entries, chained through block_index
 };
 
 }  // namespace kvtier::daemon

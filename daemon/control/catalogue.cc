@@ -1,6 +1,10 @@
 #include "daemon/control/catalogue.h"
 
+#include <algorithm>
+#include <bit>
+
 #include "client/base/check.h"
+#include "daemon/control/disk_place.h"
 #include "daemon/limits.h"
 
 namespace kvtier::daemon {
@@ -8,20 +12,50 @@ namespace kvtier::daemon {
 Catalogue::Catalogue(std::uint32_t blocks_max, DirectoryWriter& directory)
     : index_(blocks_max), directory_(directory) {}
 
-LruList& Catalogue::list(BlockId id, Tier tier) {
-  auto& lists = lists_[index_of(tier)];
-  return lists.try_emplace(record_bytes(id), index_, tier).first->second;
+LruList& Catalogue::list(Tier tier, ListName name) {
+  if (tier == Tier::disk) devices_ |= 1U << name.first;
+  return lists_[index_of(tier)].try_emplace(name, index_, tier).first->second;
+}
+
+Catalogue::ListName Catalogue::list_name(BlockId id, Tier tier) const noexcept {
+  const std::uint32_t device =
+      tier == Tier::disk ? device_of(index_[id].places[index_of(tier)]) : 0;
+  return {device, record_bytes(id)};
 }
 
 void Catalogue::publish(BlockId id) noexcept {
+  directory_.set(index_[id].key, index_[id].doomed ? TierSet{} : reachable(id));
+}
+
+TierSet Catalogue::reachable(BlockId id) const noexcept {
   const Block& block = index_[id];
-  directory_.set(block.key, block.doomed ? TierSet{} : block.tiers);
+  if (hidden_ == 0 || !block.tiers.has(Tier::disk)) return block.tiers;
+  const bool hidden = (hidden_ >> device_of(block.places[index_of(Tier::disk)]) & 1) != 0;
+  return hidden ? block.tiers.without(Tier::disk) : block.tiers;
+}
+
+void Catalogue::hide_device(std::uint32_t device, bool hidden) noexcept {
+  hidden_ = hidden ? hidden_ | 1U << device : hidden_ & ~(1U << device);
 }
 
 BlockId Catalogue::find(std::uint16_t ns, const Key& key) const noexcept {
   const BlockId id = index_.find(key);
   if (id == kNoBlock || index_[id].ns != ns || index_[id].doomed) return kNoBlock;
   return id;
+}
+
+std::size_t Catalogue::find_prefix(std::uint16_t ns, std::span<const Key> keys,
+                                   std::span<BlockId> ids) const noexcept {
+  // In pieces, so that a prefix of which little is here costs little.
+  constexpr std::size_t kPiece = 128;
+  for (std::size_t begin = 0; begin < keys.size(); begin += kPiece) {
+    const std::size_t count = std::min(kPiece, keys.size() - begin);
+    index_.find_many(keys.subspan(begin, count), ids.subspan(begin, count));
+    for (std::size_t i = begin; i < begin + count; ++i) {
+      if (ids[i] == kNoBlock || index_[ids[i]].ns != ns || index_[ids[i]].doomed) return i;
+    }
+  }
+  return keys.size();
 }
 
 BlockId Catalogue::add(std::uint16_t ns, const Key& key, std::uint32_t block_index) {
@@ -34,6 +68,11 @@ BlockId Catalogue::add(std::uint16_t ns, const Key& key, std::uint32_t block_ind
 }
 
 void Catalogue::place(BlockId id, Tier tier, Place at, const Key& parent) {
+  place_unlisted(id, tier, at);
+  enlist(id, tier, parent);
+}
+
+void Catalogue::place_unlisted(BlockId id, Tier tier, Place at) {
   Block& block = index_[id];
   const std::size_t t = index_of(tier);
   KVTIER_CHECK(!block.tiers.has(tier));
@@ -44,14 +83,26 @@ void Catalogue::place(BlockId id, Tier tier, Place at, const Key& parent) {
   ++counts_[t].insertions;
   counts_[t].bytes += bytes;
   namespaces_[block.ns].bytes[t] += bytes;
-  enlist(id, tier, parent);
   publish(id);
+}
+
+void Catalogue::enlist_newest(std::span<const BlockId> oldest_first, Tier tier) {
+  constexpr std::size_t kAhead = 16;
+  for (std::size_t i = 0; i < oldest_first.size(); ++i) {
+    if (i + kAhead < oldest_first.size()) {
+      const BlockId soon = oldest_first[i + kAhead];
+      __builtin_prefetch(&index_[soon]);
+      __builtin_prefetch(&index_.link(soon, tier), 1);
+    }
+    list(oldest_first[i], tier).push_newest(oldest_first[i]);
+  }
 }
 
 void Catalogue::enlist(BlockId id, Tier tier, const Key& parent) {
   const std::size_t t = index_of(tier);
   const BlockId up = parent.is_zero() ? kNoBlock : find(index_[id].ns, parent);
-  if (up != kNoBlock && index_[up].tiers.has(tier) && index_[up].holds[t] == 0) {
+  if (up != kNoBlock && index_[up].tiers.has(tier) && index_[up].holds[t] == 0 &&
+      list_name(up, tier) == list_name(id, tier)) {
     list(id, tier).push_behind(up, id);
   } else {
     list(id, tier).push_newest(id);
@@ -97,15 +148,31 @@ void Catalogue::unhold(BlockId id, Tier tier, const Key& parent) {
 }
 
 void Catalogue::touch(std::span<const BlockId> prefix) {
-  for (std::size_t i = prefix.size(); i-- > 0;) {
-    const BlockId id = prefix[i];
+  if (prefix.empty()) return;
+  const std::uint64_t bytes = record_bytes(prefix.front());
+  for (const Tier tier : {Tier::device, Tier::host}) {
+    LruList& order = list(tier, {0, bytes});
+    if (!order.empty()) order.touch(prefix);
+  }
+  touch_on_disk(prefix);
+}
+
+void Catalogue::touch_on_disk(std::span<const BlockId> prefix) {
+  if (devices_ == 0) return;
+  const std::uint64_t bytes = record_bytes(prefix.front());
+  if (std::has_single_bit(devices_)) {
+    const auto only = static_cast<std::uint32_t>(std::countr_zero(devices_));
+    LruList& order = list(Tier::disk, {only, bytes});
+    return order.empty() ? void() : order.touch(prefix);
+  }
+  for (const BlockId id : prefix) {
     const Block& block = index_[id];
-    for (const Tier tier : kAllTiers) {
-      if (!block.tiers.has(tier) || block.holds[index_of(tier)] != 0) continue;
-      LruList& order = list(id, tier);
-      order.remove(id);
-      order.push_newest(id);
-    }
+    if (block.tiers.has(Tier::disk)) touched_[device_of(block.places[index_of(Tier::disk)])].push_back(id);
+  }
+  for (std::uint32_t device = 0; device < touched_.size(); ++device) {
+    if (touched_[device].empty()) continue;
+    list(Tier::disk, {device, bytes}).touch(touched_[device]);
+    touched_[device].clear();
   }
 }
 
@@ -114,21 +181,39 @@ void Catalogue::doom(BlockId id) {
   publish(id);
 }
 
-BlockId Catalogue::oldest(Tier tier, std::uint64_t bytes) const noexcept {
+BlockId Catalogue::oldest(Tier tier, std::uint64_t bytes, std::uint32_t device) const noexcept {
   const auto& lists = lists_[index_of(tier)];
-  const auto found = lists.find(bytes);
+  const auto found = lists.find({device, bytes});
   return found == lists.end() ? kNoBlock : found->second.oldest();
 }
 
-BlockId Catalogue::oldest_of_other_size(Tier tier, std::uint64_t bytes) const noexcept {
+BlockId Catalogue::oldest_of_other_size(Tier tier, std::uint64_t bytes,
+                                        std::uint32_t devices) const noexcept {
   BlockId best = kNoBlock;
-  for (const auto& [size, order] : lists_[index_of(tier)]) {
-    if (size == bytes || order.empty()) continue;
+  for (const auto& [name, order] : lists_[index_of(tier)]) {
+    const auto& [device, size] = name;
+    if (size == bytes || order.empty() || (devices >> device & 1) == 0) continue;
     if (best == kNoBlock || index_[order.oldest()].last_access < index_[best].last_access) {
       best = order.oldest();
     }
   }
   return best;
+}
+
+EvictionAhead::EvictionAhead(const Catalogue& catalogue, Tier tier,
+                             std::uint64_t record_bytes) noexcept
+    : catalogue_(catalogue), tier_(tier), next_(catalogue.oldest(tier, record_bytes)) {
+  entry_coming_.fill(kNoBlock);
+  for (std::size_t i = 0; i < kAhead; ++i) step();
+}
+
+void EvictionAhead::step() noexcept {
+  BlockId& place = entry_coming_[steps_++ % entry_coming_.size()];
+  if (place != kNoBlock) catalogue_.prefetch(catalogue_.block(place).key);
+  place = next_;
+  if (next_ == kNoBlock) return;
+  __builtin_prefetch(&catalogue_.block(next_), 1);
+  next_ = catalogue_.evicted_after(next_, tier_);
 }
 
 }  // namespace kvtier::daemon

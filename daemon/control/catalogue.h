@@ -1,5 +1,7 @@
 // What is cached and where: the index, the eviction order of every tier, the namespaces, and the directory
-// that clients read, kept in step. Knows nothing of memory, disks or clients. Owned by the control thread.
+// that clients read, kept in step. Knows nothing of memory, disks or clients, but that the disk tier has
+// devices, each with eviction orders of its own and each perhaps hidden for a while. Owned by the control
+// thread.
 #pragma once
 
 #include <array>
@@ -11,6 +13,7 @@
 #include "daemon/control/block_index.h"
 #include "daemon/control/lru.h"
 #include "daemon/control/namespaces.h"
+#include "daemon/limits.h"
 
 namespace kvtier::daemon {
 
@@ -35,6 +38,15 @@ class Catalogue {
 
   // The block of this key in this namespace; kNoBlock where there is none or it is doomed.
   BlockId find(std::uint16_t ns, const Key& key) const noexcept;
+  // Finds the leading blocks of a prefix, up to the first that find() would not. Returns how many;
+  // that many of `ids`, which is as long as `keys`, are set.
+  std::size_t find_prefix(std::uint16_t ns, std::span<const Key> keys,
+                          std::span<BlockId> ids) const noexcept;
+  // Asks the processor to load what looking this key up, or adding and placing it, will read first.
+  void prefetch(const Key& key) const noexcept {
+    index_.prefetch(key);
+    directory_.prefetch(key);
+  }
   // Whatever its namespace, doomed or not.
   BlockId find_any(const Key& key) const noexcept { return index_.find(key); }
   bool taken(const Key& key) const noexcept { return find_any(key) != kNoBlock; }
@@ -43,8 +55,19 @@ class Catalogue {
 
   // `parent`: the key before it in its prefix, behind which it goes in the eviction order.
   void place(BlockId id, Tier tier, Place at, const Key& parent);
+  // The same outside the eviction order, for recovery, which knows the order only when it knows
+  // all: enlist_newest() must follow before anything else happens to the block.
+  void place_unlisted(BlockId id, Tier tier, Place at);
+  void enlist_newest(std::span<const BlockId> oldest_first, Tier tier);
   // Nobody may hold that placement. The entry goes with its last placement.
   Place unplace(BlockId id, Tier tier);
+
+  // Placements on a hidden device stay where they are, but clients are not told of them. The directory
+  // follows block by block as they are republished.
+  void hide_device(std::uint32_t device, bool hidden) noexcept;
+  void republish(BlockId id) noexcept { publish(id); }
+  // The tiers that can serve the block now.
+  TierSet reachable(BlockId id) const noexcept;
 
   // A hold keeps a placement out of the eviction order. False at the bound on holds of one placement.
   bool hold(BlockId id, Tier tier);
@@ -52,7 +75,8 @@ class Catalogue {
   // the newest otherwise.
   void unhold(BlockId id, Tier tier, const Key& parent = {});
 
-  // Makes every unheld placement of a prefix's blocks the newest, the first block newer than the last.
+  // Makes every unheld placement of a prefix's blocks, which are of one namespace, the newest, the
+  // first block newer than the last.
   void touch(std::span<const BlockId> prefix);
 
   // Found by nobody from now on; removed by whoever ends its last hold (see doomed()).
@@ -65,12 +89,16 @@ class Catalogue {
   void set_stamp_dirty(BlockId id, bool on) noexcept { index_[id].stamp_dirty = on; }
   void set_last_access(BlockId id, std::uint64_t stamp) noexcept { index_[id].last_access = stamp; }
 
-  // The next to evict among the records of this size; kNoBlock where none may go.
-  BlockId oldest(Tier tier, std::uint64_t record_bytes) const noexcept;
-  // The least recently used evictable block of any other record size.
-  BlockId oldest_of_other_size(Tier tier, std::uint64_t record_bytes) const noexcept;
+  // The next to evict among the records of this size (on this device); kNoBlock where none may go.
+  BlockId oldest(Tier tier, std::uint64_t record_bytes, std::uint32_t device = 0) const noexcept;
+  // The least recently used evictable block of any other record size (on these devices, a set of bits).
+  BlockId oldest_of_other_size(Tier tier, std::uint64_t record_bytes,
+                               std::uint32_t devices = ~0U) const noexcept;
   // The least recently used evictable block of all.
   BlockId oldest(Tier tier) const noexcept { return oldest_of_other_size(tier, 0); }
+
+  // The one to be evicted after `id`, which is in the order of this tier; kNoBlock after the newest.
+  BlockId evicted_after(BlockId id, Tier tier) const noexcept { return index_.link(id, tier).newer; }
 
   const TierCounts& counts(Tier tier) const noexcept { return counts_[index_of(tier)]; }
 
@@ -80,7 +108,12 @@ class Catalogue {
   }
 
  private:
-  LruList& list(BlockId id, Tier tier);
+  // One eviction order: of a device (0 in memory tiers) and a record size.
+  using ListName = std::pair<std::uint32_t, std::uint64_t>;
+  LruList& list(Tier tier, ListName name);
+  LruList& list(BlockId id, Tier tier) { return list(tier, list_name(id, tier)); }
+  ListName list_name(BlockId id, Tier tier) const noexcept;
+  void touch_on_disk(std::span<const BlockId> prefix);
   void enlist(BlockId id, Tier tier, const Key& parent);
   void publish(BlockId id) noexcept;
   void erase_if_gone(BlockId id);
@@ -88,9 +121,29 @@ class Catalogue {
   BlockIndex index_;
   Namespaces namespaces_;
   DirectoryWriter& directory_;
-  // By record size; std::map keeps the lists where they are.
-  std::array<std::map<std::uint64_t, LruList>, kTiers> lists_;
+  // std::map keeps the lists where they are.
+  std::array<std::map<ListName, LruList>, kTiers> lists_;
+  std::uint32_t devices_ = 0;  // that ever had a block: a set of bits
+  std::uint32_t hidden_ = 0;
+  std::array<std::vector<BlockId>, limits::kDisksMax> touched_;  // kept for their memory
   std::array<TierCounts, kTiers> counts_;
+};
+
+// Walks ahead of whoever removes the oldest blocks of one size from one tier, one after the other, and asks
+// the processor for what each removal will read.
+class EvictionAhead {
+ public:
+  EvictionAhead(const Catalogue& catalogue, Tier tier, std::uint64_t record_bytes) noexcept;
+  // Before each removal.
+  void step() noexcept;
+
+ private:
+  static constexpr std::size_t kAhead = 32;
+  const Catalogue& catalogue_;
+  Tier tier_;
+  BlockId next_;
+  std::array<BlockId, kAhead / 2> entry_coming_;  // a ring: entries asked for, whose keys are not read yet
+  std::size_t steps_ = 0;
 };
 
 }  // namespace kvtier::daemon

@@ -1,52 +1,64 @@
-// The disk tier as the control thread sees it: which record lies in which slot, the queue of write-through,
-// the reads under way. The I/O itself is the RecordStore's.
+// The disk tier as the control thread sees it: which device gets a record, the queue of write-through, the
+// reads under way, and what becomes of the blocks of a device that fails. The I/O itself is the
+// RecordStores', one a device.
 //
 // What always holds: a block in the write-through queue holds its host placement, so its bytes stay until
-// they are written; a block being read holds its disk placement, so its slot is not written meanwhile.
+// they are written; a block being read holds its disk placement, so its slot is not written meanwhile. The
+// blocks of a device that is offline are hidden, not forgotten: unavailable is not corrupt.
 #pragma once
 
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
+#include "daemon/config.h"
 #include "daemon/control/catalogue.h"
+#include "daemon/control/disk_device.h"
+#include "daemon/control/disk_place.h"
 #include "daemon/control/memory_tier.h"
-#include "storage/disk/disk_space.h"
-#include "storage/disk/record_store.h"
 
 namespace kvtier::daemon {
 
 class DiskTier {
  public:
   struct Options {
-    std::uint64_t segments_bytes = 0;         // cap for segments
+    std::uint64_t segments_bytes = 0;         // cap for segments, of each device
     std::uint64_t segment_bytes = 0;
     std::uint32_t write_queue_max = 0;        // blocks
     std::uint64_t write_queue_bytes_max = 0;  // of host memory held for them
     std::uint32_t writes_submitted_max = 64;
-    bool admit = true;                        // write-through at all
+    Admission admission = Admission::all;
   };
   struct Counts {
     std::uint64_t evictions = 0;
-    std::uint64_t failures = 0;       // reads and writes that did not hold
+    std::uint64_t failures = 0;  // reads and writes that did not hold
     std::uint64_t dropped_writes = 0;
+    std::uint64_t moved_writes = 0;  // sent elsewhere because their device went offline
+  };
+  struct Port {
+    storage::RecordStore* store = nullptr;
+    std::string directory;
   };
 
-  // `store` outlives this; null for a daemon without a disk tier.
-  DiskTier(Options options, storage::RecordStore* store, Catalogue& catalogue, MemoryTier& host);
+  // The stores outlive this; none for a daemon without a disk tier.
+  DiskTier(Options options, std::span<const Port> ports, Catalogue& catalogue, MemoryTier& host);
 
-  bool present() const noexcept { return store_ != nullptr; }
+  bool present() const noexcept { return !devices_.empty(); }
+  std::span<const std::unique_ptr<DiskDevice>> devices() const noexcept { return devices_; }
 
-  // Takes over what the store's index holds, oldest first. Returns the newest stamp.
+  // Takes over what the stores' indices hold, oldest first. Returns the newest stamp.
   Result<std::uint64_t> recover();
 
-  // Asks for `id`, which has a host placement, to be written. Dropped and counted when the queue is full.
-  void write_through(BlockId id, const Key& parent);
+  // The block was committed: asks for it to be written if all are admitted.
+  void committed(BlockId id, const Key& parent);
+  // The block, which has a host placement, was leased or committed again.
+  void seen_again(BlockId id, const Key& parent);
 
-  // Reads `id` from disk into `to`. Errors now: no_space. Until `done` the disk placement is held; `done`
-  // must retire() the block after an error.
+  // Reads `id` from disk into `to`. Errors now: no_space, unavailable. Until `done` the disk placement is
+  // held; `done` must retire() the block after an error, but after `unavailable`.
   Result<void> read(BlockId id, Place to, std::function<void(Result<void>)> done);
 
   // Forgets a block whose record did not hold; its slot is not used again.
@@ -56,28 +68,34 @@ class DiskTier {
   void forget(std::span<const BlockId> ids);
 
   // `done` once every block queued before is written or given up, and all of it is on stable storage.
+  // Errors: those of the stores; unavailable where a device went offline with writes not yet stable.
   void flush(std::function<void(Result<void>)> done);
 
   void touched(BlockId id);
-  void write_stamps();   // hands the stamps of touched blocks to the store
+  void write_stamps();  // hands the stamps of touched blocks to the stores
 
   void remember_namespace(std::uint16_t ns);
 
   const Counts& counts() const noexcept { return counts_; }
-  std::uint64_t reserved_bytes() const noexcept { return store_ ? space_.bytes_reserved() : 0; }
-  std::uint64_t cap_bytes() const noexcept { return options_.segments_bytes; }
+  std::uint64_t reserved_bytes() const noexcept;
+  std::uint64_t cap_bytes() const noexcept { return options_.segments_bytes * devices_.size(); }
   std::size_t queued() const noexcept { return queue_.size() + writing_.size(); }
 
   // Called when this tier has ended its hold on a block, which may have been the last.
   std::function<void(BlockId)> on_unheld;
+  // Runs a task in a later turn of the control thread; at once where it is not set. For work that is done
+  // in steps.
+  std::function<void(std::function<void()>)> later;
 
  private:
   struct Waiting {
     BlockId block;
     Key parent;
     std::uint64_t ticket;
+    std::uint32_t attempts = 0;  // devices that went offline with it
   };
   struct Room {
+    std::uint32_t device;
     storage::DiskLocation at;
     std::optional<Key> replaces;
   };
@@ -86,41 +104,63 @@ class DiskTier {
     Room room;
     std::optional<Result<void>> result;
   };
+  struct Flush {
+    std::uint64_t up_to;  // tickets below are settled
+    std::function<void(Result<void>)> done;
+  };
+  // What the eviction order of recovered blocks follows from.
+  struct Recovered {
+    std::uint64_t last_access;
+    std::uint32_t block_index;
+    BlockId id;
+  };
 
+  DiskDevice& device(std::uint32_t number) noexcept { return *devices_[number]; }
+  DiskDevice& device_of_block(BlockId id) noexcept { return device(device_of(place_of(id))); }
+  Place place_of(BlockId id) const noexcept { return catalogue_.block(id).places[index_of(Tier::disk)]; }
+  Place unplace(BlockId id);
+  bool any_online() const noexcept { return online_ != 0; }
+
+  // disk_tier.cc
+  void health_changed(std::uint32_t number, bool online, const std::string& why);
+  void republish_from(std::uint32_t number, std::uint32_t segment, std::uint64_t change);
+  void settle_flushes();
+  void flush_devices(std::function<void(Result<void>)> done);
+
+  // disk_writes.cc
+  void write_through(BlockId id, const Key& parent);
   void pump();
   bool submit(const Waiting& next);
+  Result<void> send(const Waiting& next, const Room& room);
   std::optional<Room> room_for(std::uint64_t record_bytes);
+  std::optional<Room> free_room(std::uint64_t record_bytes);
   bool empty_a_segment_for(std::uint64_t record_bytes);
-  void give_back(const Room& room);
-  void forget(std::span<const BlockId> ids, bool emptying);
+  void give_back(const Waiting& what, const Room& room, bool perhaps_written);
   void written(std::uint64_t ticket, const Result<void>& result);
   void settle(const Writing& done);
+  void not_written(const Writing& done);
+  bool move_elsewhere(const Waiting& what);
   void give_up(const Waiting& dropped);
   void let_go(const Waiting& what);
-  void settle_flushes();
-  Result<void> take_over(const storage::DiskEntry& entry);
-  void set_block(storage::DiskLocation at, BlockId block);
-  storage::DiskLocation place_of(BlockId id) const noexcept;
-  storage::DiskLocation unplace(BlockId id);
+  bool on_or_to(std::uint32_t number, const Key& key) const noexcept;
+
+  // disk_recovery.cc
+  Result<void> take_over_all(std::uint32_t number, std::vector<Recovered>& order);
+  Result<BlockId> take_over(std::uint32_t number, const storage::DiskEntry& entry);
 
   Options options_;
-  storage::RecordStore* store_;
   Catalogue& catalogue_;
   MemoryTier& host_;
-  storage::DiskSpace space_;
-  std::deque<Waiting> queue_;
+  std::vector<std::unique_ptr<DiskDevice>> devices_;
+  std::uint32_t online_ = 0;  // devices, a set of bits
+  std::deque<Waiting> queue_;  // by ticket
   // By ticket. Completions are settled in this order, which is the order of the blocks in their prefixes
   // and so keeps the eviction order right.
   std::map<std::uint64_t, Writing> writing_;
   std::uint64_t next_ticket_ = 1;
   bool emptying_ = false;
   bool pumping_ = false;
-  std::vector<std::vector<BlockId>> blocks_in_;  // by segment, then slot
-  std::vector<Key> dirty_;                       // touched since the last write_stamps()
-  struct Flush {
-    std::uint64_t up_to;  // tickets below are settled
-    std::function<void(Result<void>)> done;
-  };
+  std::vector<Key> dirty_;  // touched since the last write_stamps()
   std::deque<Flush> flushes_;
   std::uint64_t queued_bytes_ = 0;
   Counts counts_;

@@ -1,5 +1,5 @@
 // The eviction order of one tier and size class: blocks that are placed there and that nobody holds, from
-// the newest to the oldest, linked through the index's entries.
+// the newest to the oldest, linked by the numbers of the index's entries.
 //
 // A block stands on the older side of its ancestors in the list, so that the tail of a prefix goes before
 // its head: a touch moves a whole prefix to the front, last block first, and a new block is put right behind
@@ -7,6 +7,8 @@
 // next touch of its prefix, at the latest the end of the lease that holds the parent. (A parent held by its
 // write alone has no such lease; a child behind it that is not written may then stay too new.)
 #pragma once
+
+#include <span>
 
 #include "daemon/control/block_index.h"
 
@@ -19,6 +21,8 @@ class LruList {
   bool empty() const noexcept { return oldest_ == kNoBlock; }
   BlockId oldest() const noexcept { return oldest_; }
   std::uint32_t size() const noexcept { return size_; }
+  // Of a block that is in this list or in none of this tier.
+  bool contains(BlockId id) const noexcept { return link(id).newer != LruLink::kUnlinked; }
 
   void push_newest(BlockId id) noexcept {
     insert(id, kNoBlock, newest_);
@@ -34,8 +38,32 @@ class LruList {
     --size_;
   }
 
+  // Makes those of `prefix` that are in this list the newest, the first newer than the last.
+  void touch(std::span<const BlockId> prefix) noexcept {
+    // The links of a block are asked for first, and those of its neighbours once they have come.
+    constexpr std::size_t kAhead = 16;
+    const std::size_t n = prefix.size();
+    for (std::size_t i = 0; i < n + kAhead; ++i) {
+      if (i < n) __builtin_prefetch(&link(prefix[n - 1 - i]), 1);
+      if (i >= kAhead / 2 && i - kAhead / 2 < n)
+        prefetch_neighbours(prefix[n - 1 - i + kAhead / 2]);
+      if (i < kAhead) continue;
+      const BlockId id = prefix[n - 1 - i + kAhead];
+      if (id == newest_ || !contains(id)) continue;
+      remove(id);
+      push_newest(id);
+    }
+  }
+
  private:
-  LruLink& link(BlockId id) noexcept { return (*blocks_)[id].lru[index_of(tier_)]; }
+  LruLink& link(BlockId id) const noexcept { return blocks_->link(id, tier_); }
+
+  void prefetch_neighbours(BlockId id) const noexcept {
+    const LruLink& at = link(id);
+    // A prefetch of nothing that is there is harmless.
+    __builtin_prefetch(&link(at.newer), 1);
+    __builtin_prefetch(&link(at.older), 1);
+  }
 
   void insert(BlockId id, BlockId newer, BlockId older) noexcept {
     link(id) = {newer, older};

@@ -1,5 +1,8 @@
 #include "daemon/control/namespaces.h"
 
+#include <algorithm>
+
+#include "client/base/check.h"
 #include "client/record/digest.h"
 #include "daemon/limits.h"
 
@@ -7,7 +10,8 @@ namespace kvtier::daemon {
 
 Result<std::uint16_t> Namespaces::open(std::span<const std::byte> encoded) {
   const NamespaceId id{xxh3_128(encoded)};
-  if (const auto known = find(id)) {
+  const auto known = find(id);
+  if (known && !known_[*known].is_orphan()) {
     // The digest is fast, not secure: what was hashed decides.
     const auto& bytes = known_[*known].encoded;
     if (std::equal(bytes.begin(), bytes.end(), encoded.begin(), encoded.end())) return *known;
@@ -16,6 +20,16 @@ Result<std::uint16_t> Namespaces::open(std::span<const std::byte> encoded) {
   }
   auto ns = decode_namespace(encoded);
   if (!ns) return ns.error();
+  if (known) {
+    KnownNamespace& orphan = known_[*known];
+    const RecordLayout layout = RecordLayout::of(*ns);
+    KVTIER_CHECK(orphan.blocks == 0 || layout.record_bytes == orphan.layout.record_bytes);
+    orphan.ns = std::move(*ns);
+    orphan.encoded.assign(encoded.begin(), encoded.end());
+    orphan.layout = layout;
+    --orphans_;
+    return *known;
+  }
   if (known_.size() >= limits::kNamespacesMax) {
     return make_error(Errc::no_space, "too many namespaces (" +
                                           std::to_string(limits::kNamespacesMax) +
@@ -23,9 +37,29 @@ Result<std::uint16_t> Namespaces::open(std::span<const std::byte> encoded) {
   }
   const auto number = static_cast<std::uint16_t>(known_.size());
   const RecordLayout layout = RecordLayout::of(*ns);
-  known_.push_back({id, std::move(*ns), {encoded.begin(), encoded.end()}, layout, 0, {}});
+  known_.push_back({id, std::move(*ns), {encoded.begin(), encoded.end()}, layout, 0, {}, false});
   by_id_.emplace(id, number);
   return number;
+}
+
+Result<std::uint16_t> Namespaces::add_orphan(const NamespaceId& id, std::uint64_t record_bytes) {
+  if (orphans_ == limits::kOrphanNamespacesMax || known_.size() >= limits::kNamespacesMax) {
+    return make_error(Errc::no_space, "too many namespaces are known by their id alone");
+  }
+  const auto number = static_cast<std::uint16_t>(known_.size());
+  RecordLayout layout{};
+  layout.record_bytes = record_bytes;
+  known_.push_back({id, {}, {}, layout, 0, {}, false});
+  by_id_.emplace(id, number);
+  ++orphans_;
+  return number;
+}
+
+std::uint64_t Namespaces::orphan_blocks() const noexcept {
+  std::uint64_t blocks = 0;
+  if (orphans_ == 0) return blocks;
+  for (const KnownNamespace& known : known_) blocks += known.is_orphan() ? known.blocks : 0;
+  return blocks;
 }
 
 std::optional<std::uint16_t> Namespaces::find(const NamespaceId& id) const {

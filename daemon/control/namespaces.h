@@ -1,5 +1,8 @@
 // The namespaces the daemon knows, by a small number. They are never forgotten while it runs, so a number
 // always means the same namespace; their count is bounded.
+//
+// A namespace may be known by its id alone: records of it were found on disk, but not what it is (an index
+// rebuilt from the segments has no encodings). Its blocks are orphans until a client opens it.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +18,24 @@ namespace kvtier::daemon {
 struct KnownNamespace {
   NamespaceId id;
   Namespace ns;
-  std::vector<std::byte> encoded;
-  RecordLayout layout;
+  std::vector<std::byte> encoded;  // empty: known by its id alone
+  RecordLayout layout;             // then record_bytes only
   std::uint64_t blocks = 0;
   std::array<std::uint64_t, 3> bytes{};  // of records, per tier
+  bool remembered = false;               // by every store, since this daemon started
+  bool is_orphan() const noexcept { return encoded.empty(); }
 };
 
 class Namespaces {
  public:
-  // The number of this namespace, a new one if it is not known yet. Errors: no_space, malformed, invalid.
+  // The number of this namespace, a new one if it is not known yet. One known by its id alone is adopted;
+  // if its records have another size than they should, it must have no blocks. Errors: no_space, malformed,
+  // invalid, refused.
   Result<std::uint16_t> open(std::span<const std::byte> encoded);
+  // The number of a namespace that is known by the size of its records. Errors: no_space.
+  Result<std::uint16_t> add_orphan(const NamespaceId& id, std::uint64_t record_bytes);
+  // Blocks of namespaces known by their id alone.
+  std::uint64_t orphan_blocks() const noexcept;
   std::optional<std::uint16_t> find(const NamespaceId& id) const;
 
   KnownNamespace& operator[](std::uint16_t ns) noexcept { return known_[ns]; }
@@ -34,6 +45,7 @@ class Namespaces {
  private:
   std::vector<KnownNamespace> known_;
   std::map<NamespaceId, std::uint16_t> by_id_;
+  std::uint32_t orphans_ = 0;
 };
 
 }  // namespace kvtier::daemon

@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 
 #include "daemon/limits.h"
-#include "daemon/version.h"
 
 namespace kvtier::daemon {
 
@@ -34,7 +33,7 @@ Server::Server(asio::io_context& io, const Config& config)
 Server::~Server() = default;
 
 Result<void> Server::start() {
-  if (auto good = open_disk(); !good) return good.error();
+  if (auto good = open_disks(); !good) return good.error();
   std::array<std::byte, 16> boot_id;
   if (::getrandom(boot_id.data(), boot_id.size(), 0) != static_cast<ssize_t>(boot_id.size())) {
     return make_error(Errc::io, "no random bytes for the boot id");
@@ -42,10 +41,14 @@ Result<void> Server::start() {
   auto directory = DirectoryWriter::create(config_.index_blocks_max, boot_id);
   if (!directory) return directory.error();
   directory_ = std::make_unique<DirectoryWriter>(std::move(*directory));
-  make_cache(store_.get());
+  make_cache();
   context_ = std::make_unique<SessionContext>(SessionContext{
       *cache_, *directory_, boot_id, config_.lease_time,
-      [this](wire::Status::Builder status) { fill_status(status); }});
+      [this](wire::Status::Builder status) { fill_status(status); },
+      [this](bool start, wire::ScrubReport::Builder report) {
+        if (start) scrubber_->start();
+        fill_scrub(report);
+      }});
   if (auto good = cache_->recover(); !good) return good.error();
   if (auto good = open_socket(); !good) return good.error();
   accept();
@@ -54,65 +57,94 @@ Result<void> Server::start() {
   return {};
 }
 
-Result<void> Server::open_disk() {
-  if (config_.disk.directory.empty()) return {};
+storage::RecordStoreOptions Server::store_options(const std::filesystem::path& directory) const {
   storage::RecordStoreOptions options;
-  options.directory = config_.disk.directory;
+  options.directory = directory;
   options.capacity_bytes = config_.disk.capacity_bytes;
   options.segment_bytes = config_.disk.segment_bytes;
-  auto store = storage::open_record_store(
-      options, [this](std::function<void()> task) { asio::post(io_, std::move(task)); });
-  if (!store) return store.error();
-  store_ = std::move(*store);
+  options.sqpoll = config_.disk.io == DiskIo::sqpoll;
+  options.force_threads = config_.disk.io == DiskIo::threads;
+  return options;
+}
+
+Result<void> Server::open_disks() {
+  constexpr std::uint64_t kSegmentsMax = 1ULL << limits::kDiskSegmentBits;
+  if (config_.disk.capacity_bytes / config_.disk.segment_bytes >= kSegmentsMax) {
+    return make_error(Errc::invalid, "[disk] capacity is more than " + std::to_string(kSegmentsMax) +
+                                         " segments: give a larger segment_size");
+  }
+  for (const auto& directory : config_.disk.directories) {
+    auto store = storage::open_record_store(
+        store_options(directory),
+        [this](std::function<void()> task) { asio::post(io_, std::move(task)); });
+    if (!store) return store.error();
+    stores_.push_back(std::move(*store));
+  }
+  write_rates_.resize(stores_.size());
   return {};
 }
 
-void Server::make_cache(storage::RecordStore* disk) {
+BlockCache::Options Server::cache_options() const {
+  const auto& host = config_.host;
+  const auto& device = config_.device;
+  const auto& disk = config_.disk;
+  BlockCache::Options options;
+  options.blocks_max = config_.index_blocks_max;
+  options.host = {host.capacity_bytes, host.extent_bytes};
+  options.device = {device.capacity_bytes, device.extent_bytes};
+  if (stores_.empty()) return options;
+  options.disk.segments_bytes = storage::segment_capacity_bytes(store_options(disk.directories[0]));
+  options.disk.segment_bytes = disk.segment_bytes;
+  options.disk.write_queue_max = limits::kWriteThroughQueueMax;
+  // So that a slow disk cannot pin the host tier.
+  options.disk.write_queue_bytes_max = host.capacity_bytes / 4;
+  options.disk.admission = disk.admission;
+  return options;
+}
+
+void Server::make_cache() {
   const auto& host = config_.host;
   const auto& device = config_.device;
   host_extents_ = storage::make_memfd_extents(Tier::host, {host.huge_pages, host.prefault});
   if (device.capacity_bytes != 0) {
     device_extents_ = storage::make_memfd_extents(Tier::device, {device.huge_pages, device.prefault});
   }
-  BlockCache::Options options;
-  options.blocks_max = config_.index_blocks_max;
-  options.host = {host.capacity_bytes, host.extent_bytes};
-  options.device = {device.capacity_bytes, device.extent_bytes};
-  if (disk != nullptr) {
-    storage::RecordStoreOptions store_options;
-    store_options.directory = config_.disk.directory;
-    store_options.capacity_bytes = config_.disk.capacity_bytes;
-    store_options.segment_bytes = config_.disk.segment_bytes;
-    options.disk.segments_bytes = storage::segment_capacity_bytes(store_options);
-    options.disk.segment_bytes = config_.disk.segment_bytes;
-    options.disk.write_queue_max = limits::kWriteThroughQueueMax;
-    // So that a slow disk cannot pin the host tier.
-    options.disk.write_queue_bytes_max = host.capacity_bytes / 4;
-    options.disk.admit = config_.disk.admission == Admission::all;
+  BlockCache::Ports ports{device_extents_.get(), host_extents_.get(), {}, directory_.get()};
+  for (std::size_t i = 0; i < stores_.size(); ++i) {
+    ports.disks.push_back({stores_[i].get(), config_.disk.directories[i].string()});
   }
-  cache_ = std::make_unique<BlockCache>(
-      options, BlockCache::Ports{device_extents_.get(), host_extents_.get(), disk, directory_.get()});
+  cache_ = std::make_unique<BlockCache>(cache_options(), std::move(ports));
+  cache_->disk().later = [this](std::function<void()> task) { asio::post(io_, std::move(task)); };
   cache_->on_ready = [this](SessionId id, LeaseId lease, std::span<const BlockCache::Landed> landed) {
     if (const auto at = sessions_.find(id); at != sessions_.end()) at->second->send_ready(lease, landed);
   };
-  for (const Tier tier : {Tier::device, Tier::host}) {
-    MemoryTier& memory = cache_->memory(tier);
-    memory.on_created = [this, tier](storage::Extent& extent) {
-      if (tier != Tier::host || !store_) return;
-      if (auto good = store_->register_extent(extent); !good) {
+  for (const Tier tier : {Tier::device, Tier::host}) connect_memory(tier);
+  Scrubber::Options scrub;
+  scrub.bytes_per_second = std::uint64_t{config_.disk.scrub_mib_per_s} << 20;
+  scrubber_ = std::make_unique<Scrubber>(scrub, cache_->disk(), cache_->catalogue());
+}
+
+void Server::connect_memory(Tier tier) {
+  MemoryTier& memory = cache_->memory(tier);
+  memory.on_created = [this, tier](storage::Extent& extent) {
+    if (tier != Tier::host) return;
+    for (const auto& store : stores_) {
+      if (auto good = store->register_extent(extent); !good) {
         spdlog::warn("extent {} is not registered for disk I/O: {}", extent.id().value,
                      good.error().message);
       }
-    };
-    memory.on_retired = [this, tier](storage::Extent& extent) {
-      if (tier == Tier::host && store_) store_->forget_extent(extent.id());
-      // Later: telling a session may end it, which must not happen inside a request to the cache.
-      asio::post(io_, [this, gone = extent.id()] {
-        const auto sessions = sessions_;
-        for (const auto& [id, session] : sessions) session->send_extent_gone(gone);
-      });
-    };
-  }
+    }
+  };
+  memory.on_retired = [this, tier](storage::Extent& extent) {
+    for (const auto& store : stores_) {
+      if (tier == Tier::host) store->forget_extent(extent.id());
+    }
+    // Later: telling a session may end it, which must not happen inside a request to the cache.
+    asio::post(io_, [this, gone = extent.id()] {
+      const auto sessions = sessions_;
+      for (const auto& [id, session] : sessions) session->send_extent_gone(gone);
+    });
+  };
 }
 
 Result<void> Server::open_socket() {
@@ -212,6 +244,10 @@ void Server::tick() {
     if (now - session->last_heard() > config_.lease_time) session->lease_time_over();
   }
   cache_->disk().write_stamps();
+  for (std::size_t i = 0; i < stores_.size(); ++i) {
+    write_rates_[i].note(now, stores_[i]->stats().bytes_written);
+  }
+  scrubber_->tick();
   timer_.expires_after(kTick);
   timer_.async_wait([this](boost::system::error_code error) {
     if (!error && !stopping_) tick();
@@ -239,57 +275,8 @@ void Server::stop() {
 void Server::finish_stop() {
   if (std::exchange(stopped_, true)) return;
   stop_timer_.cancel();
-  if (store_) store_->close();
+  for (const auto& store : stores_) store->close();
   io_.stop();
-}
-
-void Server::fill_status(wire::Status::Builder status) const {
-  status.setVersion(kVersion);
-  status.setBootId({reinterpret_cast<const kj::byte*>(context_->boot_id.data()), 16});
-  const auto uptime = steady_clock::now() - started_;
-  status.setUptimeMs(static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(uptime).count()));
-  auto tiers = status.initTiers(kTiers);
-  const auto& counts = cache_->counts();
-  for (const Tier tier : kAllTiers) {
-    auto out = tiers[static_cast<unsigned>(tier)];
-    const auto& in = cache_->catalogue().counts(tier);
-    out.setTier(static_cast<std::uint8_t>(tier));
-    out.setBlocks(in.blocks);
-    out.setUsedBytes(in.bytes);
-    out.setInsertions(in.insertions);
-    out.setHits(counts.hits[index_of(tier)]);
-    if (tier == Tier::disk) {
-      const DiskTier& disk = cache_->disk();
-      out.setOnline(disk.present());
-      out.setReservedBytes(disk.reserved_bytes());
-      out.setCapBytes(disk.cap_bytes());
-      out.setEvictions(disk.counts().evictions);
-      out.setFailures(disk.counts().failures);
-      out.setDroppedWrites(disk.counts().dropped_writes);
-      if (!disk.present()) out.setNote("not configured: set [disk] directory");
-    } else {
-      const MemoryTier& memory = cache_->memory(tier);
-      out.setOnline(memory.cap_bytes() != 0);
-      out.setReservedBytes(memory.reserved_bytes());
-      out.setCapBytes(memory.cap_bytes());
-      out.setEvictions(counts.evictions[index_of(tier)]);
-      if (memory.cap_bytes() == 0) out.setNote("not configured: set [device] capacity");
-    }
-  }
-  status.setSessions(static_cast<std::uint32_t>(sessions_.size()));
-  status.setLeases(cache_->leases());
-  status.setReservedSlots(cache_->reservations().reserved());
-  status.setQuarantinedSlots(cache_->reservations().quarantined());
-  status.setLookedUp(context_->looked_up);
-  status.setMisses(context_->misses);
-  status.setFaults(counts.faults);
-  status.setDroppedWriteBacks(context_->client_drops);
-  status.setBlocks(cache_->catalogue().size());
-  status.setBlocksMax(cache_->catalogue().capacity());
-  status.setNamespaces(cache_->catalogue().namespaces().size());
-  status.setDoubleReleases(counts.unknown_releases);
-  status.setFrameErrors(context_->frame_errors);
 }
 
 }  // namespace kvtier::daemon

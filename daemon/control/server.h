@@ -11,7 +11,9 @@
 #include "daemon/config.h"
 #include "daemon/control/block_cache.h"
 #include "daemon/control/process_watch.h"
+#include "daemon/control/scrubber.h"
 #include "daemon/control/session.h"
+#include "daemon/control/write_rate.h"
 
 namespace kvtier::daemon {
 
@@ -28,24 +30,33 @@ class Server {
   void stop();
 
  private:
-  Result<void> open_disk();
+  Result<void> open_disks();
+  storage::RecordStoreOptions store_options(const std::filesystem::path& directory) const;
   Result<void> open_socket();
-  void make_cache(storage::RecordStore* disk);
+  void make_cache();
+  BlockCache::Options cache_options() const;
+  void connect_memory(Tier tier);
   void accept();
   void admit(Session::Socket socket);
   void session_ended(SessionId id);
   void process_ended(ProcessId process);
   void tick();
   void finish_stop();
+  // server_status.cc
   void fill_status(wire::Status::Builder status) const;
+  void fill_tier(wire::Status::Tier::Builder out, Tier tier) const;
+  void fill_disk(wire::Status::Disk::Builder out, std::size_t number) const;
+  void fill_scrub(wire::ScrubReport::Builder report) const;
 
   boost::asio::io_context& io_;
   const Config& config_;
   std::unique_ptr<storage::MemoryExtents> device_extents_;
   std::unique_ptr<storage::MemoryExtents> host_extents_;
-  std::unique_ptr<storage::RecordStore> store_;
+  std::vector<std::unique_ptr<storage::RecordStore>> stores_;  // as [disk] directories
+  std::vector<WriteRate> write_rates_;
   std::unique_ptr<DirectoryWriter> directory_;
   std::unique_ptr<BlockCache> cache_;
+  std::unique_ptr<Scrubber> scrubber_;
   std::unique_ptr<SessionContext> context_;
   ProcessWatch processes_;
   boost::asio::local::stream_protocol::acceptor acceptor_;

@@ -25,6 +25,8 @@ struct SessionContext {
   std::array<std::byte, 16> boot_id;
   std::chrono::milliseconds lease_time;
   std::function<void(wire::Status::Builder)> fill_status;
+  // Starts a scrub if asked to, and reports.
+  std::function<void(bool start, wire::ScrubReport::Builder)> scrub;
   // Counted for kvtierctl.
   std::uint64_t looked_up = 0;
   std::uint64_t misses = 0;
@@ -70,6 +72,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<void> on_list(std::uint64_t id, wire::ListRequest::Reader request);
   Result<void> on_drop(std::uint64_t id, wire::DropRequest::Reader request);
   Result<std::uint16_t> number_of(std::uint32_t handle) const;
+  void prefetch_key(capnp::Data::Reader bytes) const;
   Result<std::optional<std::uint16_t>> filter_of(capnp::Data::Reader ns_id) const;
 
   void reply(std::uint64_t id, const std::function<void(Builder)>& fill, UniqueFd descriptor = {});

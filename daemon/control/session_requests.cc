@@ -60,6 +60,11 @@ Result<void> Session::dispatch(wire::Message::Reader message) {
       reply(id, [&](Builder root) { context_.fill_status(root.initStatusReply()); });
       return {};
     case wire::Message::LIST: return on_list(id, message.getList());
+    case wire::Message::SCRUB:
+      reply(id, [&](Builder root) {
+        context_.scrub(message.getScrub().getStart(), root.initScrubReply());
+      });
+      return {};
     case wire::Message::DROP: return on_drop(id, message.getDrop());
     default: return malformed("not something a client may send");
   }
@@ -159,7 +164,11 @@ Result<void> Session::on_commit(std::uint64_t id, wire::Commit::Reader commit) {
   if (!ns) return ns.error();
   if (commit.getBlocks().size() > wire::kCommitBlocksMax) return malformed("too many blocks");
   std::uint32_t taken = 0;
-  for (const auto block : commit.getBlocks()) {
+  const auto blocks = commit.getBlocks();
+  for (unsigned i = 0; i < blocks.size(); ++i) {
+    constexpr unsigned kAhead = 4;
+    if (i + kAhead < blocks.size()) prefetch_key(blocks[i + kAhead].getKey());
+    const auto block = blocks[i];
     if (block.getKey().size() != sizeof(Key) || block.getParent().size() != sizeof(Key) ||
         block.getTokens().size() % sizeof(Token) != 0 || block.getSlots().size() > kTiers) {
       return malformed("a block's key, parent, tokens or slots have the wrong size");
@@ -177,6 +186,13 @@ Result<void> Session::on_commit(std::uint64_t id, wire::Commit::Reader commit) {
   }
   reply(id, [&](Builder root) { root.setCommitted(taken); });
   return {};
+}
+
+void Session::prefetch_key(capnp::Data::Reader bytes) const {
+  Key key;
+  if (bytes.size() != sizeof key) return;
+  std::memcpy(&key, bytes.begin(), sizeof key);
+  context_.cache.catalogue().prefetch(key);
 }
 
 Result<void> Session::on_report(wire::Report::Reader report) {

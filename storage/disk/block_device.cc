@@ -89,17 +89,20 @@ void BlockDevice::sync(FileId file, std::uint64_t tag) {
   sync_impl(file, tag);
 }
 
-void BlockDevice::reap(std::vector<Completion>& out, Wait wait) {
+void BlockDevice::reap(std::vector<Completion>& out, Wait wait, Duration at_most) {
   const std::size_t before = out.size();
-  reap_impl(out, wait);
+  reap_impl(out, wait, at_most);
   const std::size_t completed = out.size() - before;
   KVTIER_CHECK(completed <= in_flight_);
   in_flight_ -= completed;
   for (std::size_t i = before; i < out.size(); ++i) counters_.failures += out[i].result ? 0 : 1;
 }
 
-std::unique_ptr<BlockDevice> make_block_device(BlockDevice::Limits limits) {
-  auto uring = make_uring_device(limits);
+std::unique_ptr<BlockDevice> make_block_device(BlockDevice::Limits limits, DeviceOptions options) {
+  auto uring = options.force_threads
+                   ? Result<std::unique_ptr<BlockDevice>>(make_error(
+                         Errc::io, "the setting force_threads is on; take it out for io_uring"))
+                   : make_uring_device(limits, options);
   if (uring) return std::move(*uring);
   spdlog::warn("disk I/O by threads, slower than io_uring: {}", uring.error().message);
   return make_thread_device(limits);

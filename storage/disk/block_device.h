@@ -6,6 +6,7 @@
 // The public functions check their arguments and count; the virtual ones do the work.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -31,6 +32,9 @@ class BlockDevice {
     std::uint32_t buffers = 1024;
   };
 
+  // Who waits for a transfer: its place in the device's queue where the kernel knows priorities.
+  enum class Priority : std::uint8_t { read, write, scrub };
+
   // Between `bytes` of `file` at `offset` and memory inside `buffer`; all multiples of 4 KiB.
   struct Transfer {
     FileId file;
@@ -39,10 +43,12 @@ class BlockDevice {
     std::byte* memory = nullptr;  // stays valid until the completion
     std::uint32_t bytes = 0;
     std::uint64_t tag = 0;  // comes back in the completion
+    Priority priority = Priority::read;
   };
   struct Completion {
     std::uint64_t tag = 0;
-    Result<void> result;  // io: with the kernel's reason. Never a part of the bytes
+    Result<void> result;  // io, no_space: with the kernel's reason. Never a part of the bytes
+    int code = 0;         // the errno behind an error
   };
   struct Counters {
     std::uint64_t reads = 0, writes = 0, syncs = 0, bytes_read = 0, bytes_written = 0, failures = 0;
@@ -74,9 +80,11 @@ class BlockDevice {
   void sync(FileId file, std::uint64_t tag);
 
   void submit() { submit_impl(); }
-  // Submits, then appends all that has completed; with Wait::yes it first waits for a completion or
-  // wake().
-  void reap(std::vector<Completion>& out, Wait wait);
+  // Submits, then appends all that has completed; with Wait::yes it first waits for a completion,
+  // wake() or the end of `at_most`.
+  using Duration = std::chrono::milliseconds;
+  static constexpr Duration kForever = Duration::max();
+  void reap(std::vector<Completion>& out, Wait wait, Duration at_most = kForever);
   // Ends the current or the next wait. Any thread.
   virtual void wake() = 0;
 
@@ -93,7 +101,7 @@ class BlockDevice {
   virtual void write_impl(const Transfer& transfer) = 0;
   virtual void sync_impl(FileId file, std::uint64_t tag) = 0;
   virtual void submit_impl() = 0;
-  virtual void reap_impl(std::vector<Completion>& out, Wait wait) = 0;
+  virtual void reap_impl(std::vector<Completion>& out, Wait wait, Duration at_most) = 0;
 
  private:
   void check(const Transfer& transfer) const;
@@ -106,10 +114,18 @@ class BlockDevice {
   bool buffered_io_reported_ = false;
 };
 
-// Errors: io, saying which setting of the host mends it.
-Result<std::unique_ptr<BlockDevice>> make_uring_device(BlockDevice::Limits limits);
+struct DeviceOptions {
+  bool sqpoll = false;         // a kernel thread takes submissions: no system call, one busy core
+  bool force_threads = false;  // as if io_uring were refused
+};
+
+// Errors: io, saying which setting of the host mends it. `sqpoll` is given up with a line in the
+// log where the kernel refuses it.
+Result<std::unique_ptr<BlockDevice>> make_uring_device(BlockDevice::Limits limits,
+                                                       DeviceOptions options = {});
 std::unique_ptr<BlockDevice> make_thread_device(BlockDevice::Limits limits);
-// The first, or the second with a line in the log that says why.
-std::unique_ptr<BlockDevice> make_block_device(BlockDevice::Limits limits);
+// The first, or the second with a line in the log that says why and how to get the first.
+std::unique_ptr<BlockDevice> make_block_device(BlockDevice::Limits limits,
+                                               DeviceOptions options = {});
 
 }  // namespace kvtier::storage

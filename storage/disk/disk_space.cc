@@ -63,7 +63,9 @@ void DiskSpace::take(std::uint32_t id, std::uint32_t slot) {
   segment.taken[slot] = true;
   ++segment.in_use;
   bytes_in_use_ += segment.slot_bytes;
-  update_lists(id);
+  // Only the first and the last slot change a list; a restart claims millions.
+  const std::uint32_t gone = segment.in_use + segment.retired;
+  if (gone == 1 || gone == segment.slots) update_lists(id);
 }
 
 void DiskSpace::update_lists(std::uint32_t id) {

@@ -2,18 +2,21 @@
 
 #include <rocksdb/cache.h>
 #include <rocksdb/db.h>
-#include <rocksdb/filter_policy.h>
 #include <rocksdb/options.h>
-#include <rocksdb/table.h>
+#include <rocksdb/sst_file_manager.h>
 #include <rocksdb/write_batch.h>
 
 #include <array>
 #include <cstring>
+#include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <system_error>
 
 #include "client/base/check.h"
-#include "client/base/units.h"
+#include "storage/disk/allocated_bytes.h"
+#include "storage/disk/index_options.h"
+#include "storage/disk/points.h"
 
 namespace kvtier::storage {
 namespace {
@@ -24,9 +27,6 @@ enum Family : std::uint32_t { kRecords, kStamps, kNamespaces, kMeta, kFamilies }
 constexpr const char* kFamilyNames[kFamilies] = {"default", "lru", "ns", "meta"};
 constexpr const char* kStoreKey = "store";
 constexpr const char* kCompleteKey = "complete";
-
-constexpr std::uint64_t kWalBytes = 8_MiB;
-constexpr std::uint64_t kWriteBufferBytes = 2_MiB;
 
 struct PackedRecord {
   std::uint8_t version;
@@ -70,36 +70,6 @@ Error error_of(const rocksdb::Status& status, const std::string& what) {
   return make_error(code, what + ": " + status.ToString());
 }
 
-// Memory and files stay small: the index of a million records is about 100 MB, and it is read only
-// at start and when a slot is replaced.
-rocksdb::DBOptions database_options() {
-  rocksdb::DBOptions options;
-  options.create_if_missing = true;
-  options.create_missing_column_families = true;
-  options.max_total_wal_size = kWalBytes;  // families that are seldom written do not hold logs back
-  options.max_background_jobs = 2;  // one flush, one compaction: leave the cores to the engine
-  options.max_open_files = 256;
-  options.keep_log_file_num = 2;  // its own text log
-  options.max_log_file_size = 1_MiB;
-  options.info_log_level = rocksdb::WARN_LEVEL;
-  options.stats_dump_period_sec = 0;
-  options.max_manifest_file_size = 4_MiB;
-  return options;
-}
-
-rocksdb::ColumnFamilyOptions family_options(const std::shared_ptr<rocksdb::Cache>& cache) {
-  rocksdb::BlockBasedTableOptions table;
-  table.block_cache = cache;
-  table.cache_index_and_filter_blocks = true;  // counted in the cache, so bounded by it
-  table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));
-  rocksdb::ColumnFamilyOptions options;
-  options.write_buffer_size = kWriteBufferBytes;
-  options.max_write_buffer_number = 2;
-  options.compression = rocksdb::kNoCompression;  // keys and ids are random
-  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
-  return options;
-}
-
 }  // namespace
 
 struct Index::Batch::Impl {
@@ -122,20 +92,56 @@ struct Index::Batch::Impl {
 
 struct Index::Impl {
   std::filesystem::path directory;
-  rocksdb::DB* db = nullptr;
+  StoreId store;
+  IndexBudget budget;
+  mutable std::shared_mutex mutex;  // exclusive while the database is closed and opened again
+  rocksdb::DB* db = nullptr;        // null: could not be opened again
   std::vector<rocksdb::ColumnFamilyHandle*> families;
+  std::shared_ptr<rocksdb::SstFileManager> tables;
 
-  ~Impl() {
-    for (auto* family : families) (void)db->DestroyColumnFamilyHandle(family);
+  Impl(std::filesystem::path where, const StoreId& whose, std::uint64_t bytes_max)
+      : directory(std::move(where)),
+        store(whose),
+        budget(IndexBudget::of(bytes_max)),
+        tables(rocksdb::NewSstFileManager(rocksdb::Env::Default())) {
+    tables->SetMaxAllowedSpaceUsage(budget.tables_bytes);
+  }
+  ~Impl() { close(); }
+
+  void close() {
+    for (auto* family : std::exchange(families, {})) (void)db->DestroyColumnFamilyHandle(family);
     if (db != nullptr) (void)db->Close();
-    delete db;
+    delete std::exchange(db, nullptr);
+  }
+  rocksdb::Status open(bool may_make) {
+    const auto cache = rocksdb::NewLRUCache(kIndexCacheBytes);
+    std::vector<rocksdb::ColumnFamilyDescriptor> wanted;
+    for (const char* name : kFamilyNames) {
+      wanted.emplace_back(name, index_family_options(budget, cache));
+    }
+    return rocksdb::DB::Open(index_database_options(budget, tables, may_make), directory.string(),
+                             wanted, &families, &db);
+  }
+  // Whose it is, or NotFound.
+  rocksdb::Status owner(StoreId& found) const {
+    std::string value;
+    const auto got = db->Get({}, families[kMeta], kStoreKey, &value);
+    found = value_in<StoreId>(value).value_or(StoreId{});
+    return got;
   }
   Error error(const rocksdb::Status& status) const {
     return error_of(status, "index " + directory.string());
   }
+  Error not_open() const {
+    return make_error(Errc::io, "index " + directory.string() + ": is not open");
+  }
+  Error another_owner() const {
+    return make_error(Errc::corrupt, "index " + directory.string() + ": belongs to another store");
+  }
   std::unique_ptr<rocksdb::Iterator> iterate(Family family) const {
     rocksdb::ReadOptions options;
     options.fill_cache = false;
+    options.readahead_size = 4_MiB;  // whole families are read, once
     std::unique_ptr<rocksdb::Iterator> rows(db->NewIterator(options, families[family]));
     rows->SeekToFirst();
     return rows;
@@ -182,32 +188,44 @@ Index::Index(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Index::~Index() = default;
 
 Result<std::unique_ptr<Index>> Index::open(const std::filesystem::path& directory,
-                                           const StoreId& store) {
-  auto impl = std::make_unique<Impl>();
-  impl->directory = directory;
-  const auto cache = rocksdb::NewLRUCache(8_MiB);
-  std::vector<rocksdb::ColumnFamilyDescriptor> families;
-  for (const char* name : kFamilyNames) families.emplace_back(name, family_options(cache));
-  const auto opened = rocksdb::DB::Open(database_options(), directory.string(), families,
-                                        &impl->families, &impl->db);
+                                           const StoreId& store, std::uint64_t bytes_max) {
+  auto impl = std::make_unique<Impl>(directory, store, bytes_max);
+  const auto opened = impl->open(true);
   if (!opened.ok()) return impl->error(opened);
 
   std::unique_ptr<Index> index(new Index(std::move(impl)));
-  std::string value;
-  auto* meta = index->impl_->families[kMeta];
-  const auto found = index->impl_->db->Get({}, meta, kStoreKey, &value);
+  Impl& made = *index->impl_;
+  StoreId owner{};
+  const auto found = made.owner(owner);
   if (found.IsNotFound()) {
-    const auto put = index->impl_->db->Put({}, meta, kStoreKey, slice_of(store));
-    if (!put.ok()) return index->impl_->error(put);
+    const auto put = made.db->Put({}, made.families[kMeta], kStoreKey, slice_of(store));
+    if (!put.ok()) return made.error(put);
     index->incomplete_ = true;
     return index;
   }
-  if (!found.ok()) return index->impl_->error(found);
-  if (value != slice_of(store).ToString()) {
-    return make_error(Errc::corrupt, "index " + directory.string() + ": belongs to another store");
-  }
-  index->incomplete_ = !index->impl_->db->Get({}, meta, kCompleteKey, &value).ok();
+  if (!found.ok()) return made.error(found);
+  if (owner != store) return made.another_owner();
+  std::string value;
+  index->incomplete_ = !made.db->Get({}, made.families[kMeta], kCompleteKey, &value).ok();
   return index;
+}
+
+// What RocksDB can mend in place it does; else its files are opened again, which also finds
+// whatever was mounted in their place.
+Result<void> Index::revive() {
+  const std::unique_lock lock(impl_->mutex);
+  if (impl_->db != nullptr && impl_->db->Resume().ok() && impl_->db->SyncWAL().ok()) return {};
+  impl_->close();
+  const auto opened = impl_->open(false);
+  if (!opened.ok()) {
+    impl_->close();
+    return impl_->error(opened);
+  }
+  StoreId owner{};
+  const auto found = impl_->owner(owner);
+  if (found.ok() && owner == impl_->store) return {};
+  impl_->close();
+  return found.ok() || found.IsNotFound() ? impl_->another_owner() : impl_->error(found);
 }
 
 Result<void> Index::remove(const std::filesystem::path& directory) {
@@ -220,6 +238,7 @@ Result<void> Index::remove(const std::filesystem::path& directory) {
 }
 
 Result<void> Index::mark_complete() {
+  const std::shared_lock lock(impl_->mutex);
   rocksdb::WriteOptions options;
   options.sync = true;
   const auto put = impl_->db->Put(options, impl_->families[kMeta], kCompleteKey, "1");
@@ -230,6 +249,11 @@ Result<void> Index::mark_complete() {
 
 Result<void> Index::commit(Batch& batch) {
   if (batch.empty()) return {};
+  const std::shared_lock lock(impl_->mutex);
+  if (impl_->db == nullptr) {
+    batch.clear();
+    return impl_->not_open();
+  }
   rocksdb::WriteBatch changes;
   for (const auto& change : batch.impl_->changes) {
     auto* family = impl_->families[change.family];
@@ -238,12 +262,16 @@ Result<void> Index::commit(Batch& batch) {
     KVTIER_CHECK(added.ok());
   }
   batch.clear();
+  KVTIER_STORAGE_POINT("storage.index.batch_built");
   const auto written = impl_->db->Write({}, &changes);
   if (!written.ok()) return impl_->error(written);
+  KVTIER_STORAGE_POINT("storage.index.batch_committed");
   return {};
 }
 
 Result<std::optional<DiskLocation>> Index::find(const Key& key) const {
+  const std::shared_lock lock(impl_->mutex);
+  if (impl_->db == nullptr) return impl_->not_open();
   rocksdb::PinnableSlice value;
   const auto got = impl_->db->Get({}, impl_->families[kRecords], slice_of(key), &value);
   if (got.IsNotFound()) return std::optional<DiskLocation>{};
@@ -256,6 +284,9 @@ Result<std::optional<DiskLocation>> Index::find(const Key& key) const {
 // Both families are in key order: one pass over each.
 Result<Index::Contents> Index::load() const {
   Contents contents;
+  std::uint64_t about = 0;
+  (void)impl_->db->GetIntProperty(impl_->families[kRecords], "rocksdb.estimate-num-keys", &about);
+  contents.entries.reserve(about);
   const auto records = impl_->iterate(kRecords);
   const auto stamps = impl_->iterate(kStamps);
   for (; records->Valid(); records->Next()) {
@@ -293,6 +324,8 @@ Result<Index::Contents> Index::load() const {
 }
 
 Result<std::vector<std::pair<NamespaceId, std::vector<std::byte>>>> Index::namespaces() const {
+  const std::shared_lock lock(impl_->mutex);
+  if (impl_->db == nullptr) return impl_->not_open();
   std::vector<std::pair<NamespaceId, std::vector<std::byte>>> found;
   const auto rows = impl_->iterate(kNamespaces);
   for (; rows->Valid(); rows->Next()) {
@@ -306,15 +339,19 @@ Result<std::vector<std::pair<NamespaceId, std::vector<std::byte>>>> Index::names
 }
 
 Result<void> Index::sync() {
+  const std::shared_lock lock(impl_->mutex);
+  if (impl_->db == nullptr) return impl_->not_open();
   const auto synced = impl_->db->SyncWAL();
   if (!synced.ok()) return impl_->error(synced);
   return {};
 }
 
+bool Index::has_room() const {
+  return impl_->tables->GetTotalSize() < impl_->budget.tables_bytes - impl_->budget.work_bytes;
+}
+
 std::uint64_t Index::file_bytes() const {
-  std::uint64_t tables = 0;
-  impl_->db->GetAggregatedIntProperty("rocksdb.total-sst-files-size", &tables);
-  return tables + kWalBytes;
+  return allocated_bytes(impl_->directory);
 }
 
 }  // namespace kvtier::storage

@@ -2,8 +2,8 @@
 // the LRU stamps and the namespaces. Its values are packed little-endian and begin with their
 // version (docs/format.md).
 //
-// Calls may come from any thread. A commit survives the end of this process at once and a power
-// loss after sync().
+// Calls may come from any thread; revive() waits for the others. A commit survives the end of this
+// process at once and a power loss after sync().
 #pragma once
 
 #include <cstdint>
@@ -47,10 +47,11 @@ class Index {
     std::vector<Key> unreadable;     // values of another version or length, and stamps of no record
   };
 
-  // Opens or makes it. Errors: corrupt (damaged, files missing, or another store's: remove() and
-  // rebuild), io.
+  // Opens or makes it. Of `bytes_max`, what its files may take together, tables are kept to all but
+  // a fixed part for logs. Errors: corrupt (damaged, files missing, or another store's: remove()
+  // and rebuild), io.
   static Result<std::unique_ptr<Index>> open(const std::filesystem::path& directory,
-                                             const StoreId& store);
+                                             const StoreId& store, std::uint64_t bytes_max);
   // Removes a damaged index. Errors: io.
   static Result<void> remove(const std::filesystem::path& directory);
   ~Index();
@@ -68,7 +69,13 @@ class Index {
   Result<std::vector<std::pair<NamespaceId, std::vector<std::byte>>>> namespaces() const;
   // Errors: io.
   Result<void> sync();
-  // Bytes of its files, about.
+  // After a failure: makes it usable again as it is on disk, without losing a commit. Errors: io,
+  // no_space, corrupt.
+  Result<void> revive();
+  // Whether records may be added: what could still be written by flushes and compactions then stays
+  // below bytes_max.
+  bool has_room() const;
+  // Allocated for its files now.
   std::uint64_t file_bytes() const;
 
  private:

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "client/base/fd.h"
+#include "storage/disk/points.h"
 
 namespace kvtier::storage {
 namespace {
@@ -45,6 +46,7 @@ class Scan {
       add(fd.get(), {segment, slot}, slot_bytes);
     }
     (void)::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
+    KVTIER_STORAGE_POINT("storage.rebuild.segment_scanned");
     return index_.commit(batch_);
   }
 

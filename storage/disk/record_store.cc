@@ -9,6 +9,7 @@
 #include "client/base/check.h"
 #include "storage/disk/block_device.h"
 #include "storage/disk/index.h"
+#include "storage/disk/points.h"
 #include "storage/disk/rebuild.h"
 #include "storage/disk/segments.h"
 #include "storage/disk/store_directory.h"
@@ -22,13 +23,15 @@ constexpr std::uint64_t kStampsQueuedMax = 1 << 16;
 
 // Makes a new index from what the segments hold.
 Result<std::unique_ptr<Index>> rebuilt_index(const StoreDirectory& directory,
-                                             const Segments& segments) {
+                                             const Segments& segments, std::uint64_t bytes_max) {
   if (const auto removed = Index::remove(directory.index()); !removed) return removed.error();
-  auto index = Index::open(directory.index(), directory.id());
+  KVTIER_STORAGE_POINT("storage.rebuild.index_removed");
+  auto index = Index::open(directory.index(), directory.id(), bytes_max);
   if (!index) return index;
   const auto records = rebuild_index(**index, segments);
   if (!records) return records.error();
   if (const auto marked = (*index)->mark_complete(); !marked) return marked.error();
+  KVTIER_STORAGE_POINT("storage.rebuild.complete");
   spdlog::info("rebuilt the index {}: {} records", directory.index().string(), *records);
   return index;
 }
@@ -38,9 +41,10 @@ struct OpenedIndex {
   Index::Contents contents;
 };
 
-Result<OpenedIndex> open_index(const StoreDirectory& directory, const Segments& segments) {
+Result<OpenedIndex> open_index(const StoreDirectory& directory, const Segments& segments,
+                               std::uint64_t bytes_max) {
   OpenedIndex opened;
-  auto index = Index::open(directory.index(), directory.id());
+  auto index = Index::open(directory.index(), directory.id(), bytes_max);
   auto contents = index ? (*index)->load() : Result<Index::Contents>(index.error());
   if (!contents && contents.error().code != Errc::corrupt) return contents.error();
   const bool missing = contents && (*index)->is_incomplete() && !segments.present().empty();
@@ -49,13 +53,14 @@ Result<OpenedIndex> open_index(const StoreDirectory& directory, const Segments& 
                  contents ? directory.index().string() + " was missing or incomplete"
                           : contents.error().message);
     if (index) index->reset();
-    index = rebuilt_index(directory, segments);
+    index = rebuilt_index(directory, segments, bytes_max);
     if (!index) return index.error();
     contents = (*index)->load();
     if (!contents) return contents.error();
   } else if ((*index)->is_incomplete()) {
     if (const auto marked = (*index)->mark_complete(); !marked) return marked.error();
   }
+  KVTIER_STORAGE_POINT("storage.open.index_opened");
   opened.index = std::move(*index);
   opened.contents = std::move(*contents);
   return opened;
@@ -65,19 +70,13 @@ Result<OpenedIndex> open_index(const StoreDirectory& directory, const Segments& 
 Result<void> prune(OpenedIndex& opened, Segments& segments) {
   Index::Batch gone;
   for (const Key& key : opened.contents.unreadable) gone.erase(key);
-  std::size_t forgotten = 0;
-  std::vector<DiskEntry> kept;
-  kept.reserve(opened.contents.entries.size());
-  for (DiskEntry& entry : opened.contents.entries) {
-    if (segments.holds(entry.at, entry.record_bytes)) {
-      entry.slot_bytes = segments.slot_bytes_of(entry.at.segment);
-      kept.push_back(entry);
-    } else {
-      gone.erase(entry.identity.key);
-      ++forgotten;
-    }
-  }
-  opened.contents.entries = std::move(kept);
+  auto& entries = opened.contents.entries;
+  for (DiskEntry& entry : entries) entry.slot_bytes = segments.slot_bytes_of(entry.at.segment);
+  const auto forgotten = std::erase_if(entries, [&](const DiskEntry& entry) {
+    const bool held = segments.holds(entry.at, entry.record_bytes);
+    if (!held) gone.erase(entry.identity.key);
+    return !held;
+  });
   if (forgotten > 0) spdlog::warn("{} index entries without a slot forgotten", forgotten);
   if (const auto erased = opened.index->commit(gone); !erased) return erased.error();
   return segments.remove_past_capacity();
@@ -89,7 +88,7 @@ std::uint32_t segments_max(const RecordStoreOptions& options) noexcept {
 
 BlockDevice::Limits device_limits(const RecordStoreOptions& options) noexcept {
   BlockDevice::Limits limits;
-  limits.depth = options.reads_in_flight_max + options.writes_in_flight_max + 1;
+  limits.depth = options.reads_in_flight_max + options.writes_in_flight_max + kScrubsMax + 1;
   limits.files = segments_max(options);
   return limits;
 }
@@ -105,7 +104,7 @@ class DiskRecordStore final : public RecordStore {
         index_(std::move(opened.index)),
         recovered_(std::move(opened.contents.entries)),
         device_(std::move(device)),
-        loop_(options, *device_, *index_, *segments_, counters_, std::move(post)),
+        loop_(options, directory_, *device_, *index_, *segments_, counters_, std::move(post)),
         thread_([this] { loop_.run(); }) {}
 
   ~DiskRecordStore() override { close(); }
@@ -134,7 +133,7 @@ class DiskRecordStore final : public RecordStore {
   }
 
   Result<void> write(const Write& write, Done<void> done) override {
-    if (is_closed()) return closed();
+    if (const auto usable = check_usable(); !usable) return usable;
     if (counters_.writes_pending >= options_.writes_queued_max) {
       ++writes_refused_;
       return make_error(Errc::no_space, "the disk tier's write queue is full");
@@ -145,13 +144,27 @@ class DiskRecordStore final : public RecordStore {
   }
 
   Result<void> read(const Read& read, Done<void> done) override {
-    if (is_closed()) return closed();
+    if (const auto usable = check_usable(); !usable) return usable;
     if (counters_.reads_pending >= options_.reads_queued_max) {
       return make_error(Errc::no_space, "the disk tier's read queue is full");
     }
     ++counters_.reads_pending;
     loop_.send(ReadCommand{read, std::move(done)});
     return {};
+  }
+
+  Result<void> scrub(const Scrub& scrub, Done<void> done) override {
+    if (const auto usable = check_usable(); !usable) return usable;
+    if (counters_.scrubs_pending >= kScrubsMax) {
+      return make_error(Errc::no_space, "as many scrubs as there can be are under way");
+    }
+    ++counters_.scrubs_pending;
+    loop_.send(ScrubCommand{scrub, std::move(done), {}, 0});
+    return {};
+  }
+
+  void on_health(std::function<void(bool, const std::string&)> changed) override {
+    if (!is_closed()) loop_.send(HealthCommand{std::move(changed)});
   }
 
   void erase(std::vector<Key> keys, Done<void> done) override {
@@ -189,7 +202,7 @@ class DiskRecordStore final : public RecordStore {
     stats.bytes_written = counters_.bytes_written;
     stats.write_failures = counters_.write_failures;
     stats.writes_refused = writes_refused_;
-    stats.file_bytes = segments_->file_bytes() + index_->file_bytes();
+    stats.file_bytes = segments_->file_bytes() + counters_.index_bytes;
     return stats;
   }
 
@@ -201,6 +214,11 @@ class DiskRecordStore final : public RecordStore {
 
  private:
   bool is_closed() const noexcept { return !thread_.joinable(); }
+  Result<void> check_usable() const {
+    if (is_closed()) return closed();
+    if (counters_.online) return {};
+    return make_error(Errc::unavailable, "the disk tier is offline");
+  }
   static Error closed() { return make_error(Errc::unavailable, "the record store is closed"); }
 
   const RecordStoreOptions options_;
@@ -230,10 +248,14 @@ Result<std::unique_ptr<RecordStore>> open_record_store(const RecordStoreOptions&
   auto segments = std::make_unique<Segments>(directory->segments(), directory->id(),
                                              options.segment_bytes, segments_max(options));
   if (const auto loaded = segments->load(); !loaded) return loaded.error();
-  auto opened = open_index(*directory, *segments);
+  auto opened = open_index(*directory, *segments, index_capacity_bytes(options));
   if (!opened) return opened.error();
   if (const auto pruned = prune(*opened, *segments); !pruned) return pruned.error();
-  if (!device) device = make_block_device(device_limits(options));
+  KVTIER_STORAGE_POINT("storage.open.pruned");
+  if (!device) {
+    device = make_block_device(device_limits(options),
+                               {.sqpoll = options.sqpoll, .force_threads = options.force_threads});
+  }
   if (device->limits().files < segments_max(options)) {
     return make_error(Errc::invalid, "the device takes fewer files than the capacity has segments");
   }

@@ -10,6 +10,7 @@
 // checksums hold.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -48,15 +49,30 @@ struct RecordStoreOptions {
   std::uint64_t capacity_bytes = 0;  // everything under `directory`, RocksDB included
   std::uint64_t segment_bytes = 256ULL << 20;
   std::uint32_t reads_in_flight_max = 32;
-  std::uint32_t writes_in_flight_max = 16;
+  std::uint32_t writes_in_flight_max = 32;
   // Accepted and not yet done, in flight included. Beyond: no_space, and the caller counts a
   // dropped write.
   std::uint32_t reads_queued_max = 16384;
   std::uint32_t writes_queued_max = 256;
+  // Refuse a capacity larger than the free space. Off only where the segments are known to be
+  // sparse.
+  bool check_free_space = true;
+  // A kernel thread takes submissions: fewer system calls for one busy core. Given up with a line
+  // in the log where the kernel refuses it.
+  bool sqpoll = false;
+  bool force_threads = false;          // the path of hosts without io_uring
+  std::uint32_t checksum_threads = 2;  // for records too large for the store's own thread
+  // An offline store is probed after `probe_first`, then after twice as long each time; an online
+  // one looks as often as `check_interval` whether its directory is still there.
+  std::chrono::milliseconds probe_first{100}, probe_max{5000}, check_interval{1000};
 };
 
+// Scrubs under way, and so the store's own buffers for them.
+inline constexpr std::uint32_t kScrubsMax = 4;
+
 // What of the capacity may be segments: all but the index's share, 32 MiB + 1/64 (256 bytes of
-// index for every 16 KiB of records). 0 if the capacity is smaller than that share.
+// index for every 16 KiB of records), and what file systems allocate beside each file's bytes.
+// A multiple of segment_bytes; 0 if the capacity is smaller than that share.
 std::uint64_t segment_capacity_bytes(const RecordStoreOptions& options) noexcept;
 
 // Slots in one segment file, after its header page. DiskSpace and the files both count with this.
@@ -97,8 +113,9 @@ class RecordStore {
     std::optional<Key> replaces;  // the record that `to` held until now: its index entry goes first
   };
   // Seals the record's checksums in place, writes it, then indexes it. `done` says that a read
-  // would find it, also after this process is killed. Errors now: no_space (queue full); later: io,
-  // corrupt, no_space, not_found (erased before it was done).
+  // would find it, also after this process is killed. Errors now: no_space (queue full),
+  // unavailable (offline); later: io, corrupt, no_space, unavailable, not_found (erased before it
+  // was done).
   virtual Result<void> write(const Write& write, Done<void> done) = 0;
 
   struct Read {
@@ -110,13 +127,14 @@ class RecordStore {
     std::uint32_t slot = 0;
     std::uint64_t record_bytes = 0;
   };
-  // Errors now: no_space (queue full); later: io, corrupt (header, key or checksum: the caller
-  // forgets the key and retires the slot).
+  // Errors now: no_space (queue full), unavailable (offline); later: io, unavailable, corrupt
+  // (header, key or checksum: the caller forgets the key and retires the slot).
   virtual Result<void> read(const Read& read, Done<void> done) = 0;
 
   // Removes index entries; `done` after they are gone and any write of them that was under way has
   // ended, when their slots may be written again. Bounded by the caller, who erases what it knows
-  // to be indexed.
+  // to be indexed. Errors later: unavailable (offline; the entries go before the store is online
+  // again, and only then may the slots be written again), io.
   virtual void erase(std::vector<Key> keys, Done<void> done) = 0;
 
   // Remembers the last access of indexed records, in batches, so that the LRU order outlives the
@@ -124,11 +142,32 @@ class RecordStore {
   virtual void touch(std::vector<std::pair<Key, std::uint64_t>> stamps) = 0;
 
   // Encoded namespaces by id, so that a restarted daemon knows the ones its records belong to.
+  // Those that come while the store is offline are kept for its return.
   virtual void remember_namespace(const NamespaceId& id, std::vector<std::byte> encoded) = 0;
   virtual Result<std::vector<std::pair<NamespaceId, std::vector<std::byte>>>> namespaces() = 0;
 
-  // `done` when everything submitted before is on stable storage (power loss included).
+  // `done` when everything submitted before is on stable storage (power loss included). Errors
+  // later: io, unavailable (offline).
   virtual void flush(Done<void> done) = 0;
+
+  // Health. A store goes offline when its device or directory fails as a whole: EIO on the index,
+  // on a segment file or on several different records in a row, no space, a read-only or vanished
+  // file system. Offline, read(), write() and scrub() are refused with unavailable, what was queued
+  // or in flight fails with it, and the store probes by itself and comes back without being asked.
+  // `changed` runs on the control thread, before the failures that it explains; `why` says what
+  // failed and the mend. Set before the first submission.
+  virtual void on_health(std::function<void(bool online, const std::string& why)> changed) = 0;
+
+  // Reads and verifies a record into memory of the store's own, behind all reads and writes. Errors
+  // now: no_space (kScrubsMax under way), unavailable; later: as read().
+  struct Scrub {
+    NamespaceId ns;
+    Key key;
+    DiskLocation from;
+    std::uint64_t slot_bytes = 0;
+    std::uint64_t record_bytes = 0;
+  };
+  virtual Result<void> scrub(const Scrub& scrub, Done<void> done) = 0;
 
   virtual RecordStoreStats stats() const = 0;
 

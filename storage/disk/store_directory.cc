@@ -7,6 +7,9 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -15,6 +18,8 @@
 
 #include "client/base/units.h"
 #include "client/record/record.h"
+#include "storage/disk/allocated_bytes.h"
+#include "storage/disk/points.h"
 
 namespace kvtier::storage {
 namespace {
@@ -45,6 +50,13 @@ Result<void> validate(const RecordStoreOptions& options) {
       options.segment_bytes < 2 * kRecordAlignment || options.segment_bytes > 64_GiB) {
     return invalid("segment_bytes = " + std::to_string(options.segment_bytes) +
                    ", must be a multiple of 4 KiB from 8 KiB to 64 GiB");
+  }
+  if (options.checksum_threads == 0 || options.checksum_threads > 64) {
+    return invalid("checksum_threads must be from 1 to 64");
+  }
+  if (options.probe_first.count() <= 0 || options.probe_max < options.probe_first ||
+      options.check_interval.count() <= 0) {
+    return invalid("probe_first and check_interval must be positive, probe_max no less");
   }
   if (options.reads_in_flight_max == 0 || options.writes_in_flight_max == 0 ||
       options.reads_queued_max == 0 || options.writes_queued_max == 0 ||
@@ -142,20 +154,40 @@ Result<UniqueFd> lock(const std::filesystem::path& directory) {
                   "in use by another daemon, which holds " + path.string());
 }
 
-std::uint64_t allocated_bytes(const std::filesystem::path& directory) {
-  std::uint64_t bytes = 0;
-  std::error_code failed;
-  std::filesystem::recursive_directory_iterator file(directory, failed);
-  for (; !failed && file != decltype(file)(); file.increment(failed)) {
-    struct stat status {};
-    if (::lstat(file->path().c_str(), &status) == 0) {
-      bytes += static_cast<std::uint64_t>(status.st_blocks) * 512;
-    }
+// Whether `path` is the file that `fd` holds open. Errors: io (there is none).
+Result<bool> same_file(int fd, const std::filesystem::path& path) {
+  struct stat held {
+  }, found{};
+  if (::fstat(fd, &held) != 0 || ::stat(path.c_str(), &found) != 0) {
+    return errno_error(Errc::io, "disk tier: " + path.string());
   }
-  return bytes;
+  return held.st_dev == found.st_dev && held.st_ino == found.st_ino;
+}
+
+// The page cache is dropped before the reading, so that the device is asked.
+Result<void> write_and_read_back(const std::filesystem::path& path) {
+  const auto failed = [&](const char* verb) {
+    const Errc kind = errno == ENOSPC || errno == EDQUOT ? Errc::no_space : Errc::io;
+    return errno_error(kind, std::string("disk tier: cannot ") + verb + " " + path.string());
+  };
+  std::array<std::uint64_t, kRecordAlignment / sizeof(std::uint64_t)> written{}, found{};
+  if (::getrandom(written.data(), sizeof written, 0) != sizeof written) return failed("draw for");
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (!fd) return failed("make");
+  if (::pwrite(fd.get(), written.data(), sizeof written, 0) != sizeof written ||
+      ::fsync(fd.get()) != 0) {
+    return failed("write");
+  }
+  KVTIER_STORAGE_POINT("storage.health.probe_written");
+  (void)::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
+  if (::pread(fd.get(), found.data(), sizeof found, 0) != sizeof found) return failed("read");
+  if (found != written) return error_at(Errc::io, path, "does not read as it was written");
+  if (::unlink(path.c_str()) != 0) return failed("remove");
+  return {};
 }
 
 Result<void> check_room(const RecordStoreOptions& options) {
+  if (!options.check_free_space) return {};
   struct statvfs status {};
   if (::statvfs(options.directory.c_str(), &status) != 0) {
     return errno_error(Errc::io, "disk tier " + options.directory.string() + ": statvfs");
@@ -173,7 +205,15 @@ Result<void> check_room(const RecordStoreOptions& options) {
 
 std::uint64_t segment_capacity_bytes(const RecordStoreOptions& options) noexcept {
   const std::uint64_t share = options.capacity_bytes / kIndexShare + kIndexReserveBytes;
-  return options.capacity_bytes > share ? options.capacity_bytes - share : 0;
+  if (options.capacity_bytes <= share || options.segment_bytes == 0) return 0;
+  const std::uint64_t each = options.segment_bytes + segment_overhead_bytes(options.segment_bytes);
+  return (options.capacity_bytes - share) / each * options.segment_bytes;
+}
+
+// The share but for FORMAT, LOCK, the probe's file and the directories themselves.
+std::uint64_t index_capacity_bytes(const RecordStoreOptions& options) noexcept {
+  constexpr std::uint64_t kSmallFilesBytes = 256_KiB;
+  return options.capacity_bytes / kIndexShare + kIndexReserveBytes - kSmallFilesBytes;
 }
 
 Result<StoreDirectory> StoreDirectory::open(const RecordStoreOptions& options) {
@@ -200,6 +240,7 @@ Result<StoreDirectory> StoreDirectory::open(const RecordStoreOptions& options) {
     if (const auto written = write_format(options.directory, **format); !written) {
       return written.error();
     }
+    KVTIER_STORAGE_POINT("storage.open.format_written");
   }
   if ((*format)->segment_bytes != options.segment_bytes) {
     return error_at(Errc::invalid, options.directory,
@@ -212,6 +253,28 @@ Result<StoreDirectory> StoreDirectory::open(const RecordStoreOptions& options) {
   directory.id_ = (*format)->id;
   directory.lock_ = std::move(*held);
   return directory;
+}
+
+Result<void> StoreDirectory::look() const {
+  const auto same = same_file(lock_.get(), path_ / "LOCK");
+  if (!same) return same.error();
+  if (*same) return {};
+  return error_at(Errc::io, path_, "another directory has taken its place");
+}
+
+Result<void> StoreDirectory::probe() {
+  const auto format = read_format(path_);
+  if (!format) return format.error();
+  if (!*format || (*format)->id != id_) {
+    return error_at(Errc::io, path_, *format ? "holds another store" : "has no FORMAT file");
+  }
+  const auto same = same_file(lock_.get(), path_ / "LOCK");
+  if (!same || !*same) {
+    auto held = lock(path_);
+    if (!held) return held.error();
+    lock_ = std::move(*held);
+  }
+  return write_and_read_back(path_ / "PROBE");
 }
 
 }  // namespace kvtier::storage

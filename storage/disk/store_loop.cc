@@ -3,26 +3,26 @@
 #include <string>
 
 #include "client/base/check.h"
+#include "storage/disk/points.h"
+#include "storage/disk/record_checks.h"
 
 namespace kvtier::storage {
-namespace {
 
-constexpr std::uint64_t kSyncTag = 0;  // one sync is in flight at a time
-
-Error not_registered(ExtentId extent) {
-  return make_error(Errc::invalid, "extent " + std::to_string(extent.value) + " is not registered");
-}
-
-}  // namespace
-
-StoreLoop::StoreLoop(const RecordStoreOptions& options, BlockDevice& device, Index& index,
-                     Segments& segments, StoreCounters& counters, RecordStore::Post post)
+StoreLoop::StoreLoop(const RecordStoreOptions& options, StoreDirectory& directory,
+                     BlockDevice& device, Index& index, Segments& segments, StoreCounters& counters,
+                     RecordStore::Post post)
     : options_(options),
+      directory_(directory),
       device_(device),
       index_(index),
       segments_(segments),
       counters_(counters),
-      post_(std::move(post)) {}
+      post_(std::move(post)),
+      health_(options.probe_first, options.probe_max),
+      next_look_(Health::Clock::now() + options.check_interval),
+      workers_(options.checksum_threads) {
+  counters_.index_bytes = index_.file_bytes();
+}
 
 void StoreLoop::send(StoreCommand command) {
   {
@@ -37,31 +37,26 @@ void StoreLoop::run() {
   for (;;) {
     take_commands();
     commit();
-    start_reads();
-    device_.submit();
-    start_writes();
+    start_transfers();
     advance_flushes();
+    look_after_health();
     post_finished();
     if (is_over()) return;
 
     completions.clear();
-    device_.reap(completions, BlockDevice::Wait::yes);
+    device_.reap(completions, BlockDevice::Wait::yes, until_next_look());
     for (auto& completion : completions) settle(completion);
-    start_reads();
-    device_.submit();
-    for (auto& [command, result] : reads_landed_) end_read(command, result);
-    reads_landed_.clear();
-    for (auto& [command, result] : writes_landed_) end_write(command, result);
-    writes_landed_.clear();
+    start_transfers();
+    end_landed();
     commit();
     post_finished();
   }
 }
 
 bool StoreLoop::is_over() const {
-  return closing_ && reads_.empty() && writes_.empty() && reads_queued_.empty() &&
-         writes_queued_.empty() && erases_pending_ == 0 && flushes_.empty() &&
-         device_.in_flight() == 0;
+  return closing_ && reads_.empty() && reads_verifying_.empty() && scrubs_.empty() &&
+         scrubs_verifying_.empty() && writes_.empty() && writes_sealing_.empty() &&
+         erases_pending_ == 0 && flushes_.empty() && device_.in_flight() == 0;
 }
 
 void StoreLoop::take_commands() {
@@ -75,144 +70,57 @@ void StoreLoop::take_commands() {
   }
 }
 
-bool StoreLoop::hold(ExtentId extent) {
-  const auto found = extents_.find(extent);
-  if (found == extents_.end()) return false;
-  ++found->second.pending;
-  return true;
-}
-
-void StoreLoop::take(ReadCommand&& command) {
-  if (hold(command.read.extent)) {
-    reads_queued_.push_back(std::move(command));
-    return;
-  }
-  --counters_.reads_pending;
-  finish(command.done, not_registered(command.read.extent));
-}
-
-void StoreLoop::take(WriteCommand&& command) {
-  if (hold(command.write.extent)) {
-    ++keys_being_written_[command.write.identity.key];
-    command.flushes_before = flushes_seen_;
-    writes_queued_.push_back(std::move(command));
-    return;
-  }
-  --counters_.writes_pending;
-  finish(command.done, not_registered(command.write.extent));
-}
-
-void StoreLoop::take(EraseCommand&& command) {
-  ++erases_pending_;
-  auto erase = std::make_shared<PendingErase>();
-  erase->done = std::move(command.done);
-  erase->flushes_before = flushes_seen_;
-  for (const Key& key : command.keys) {
-    batch_.erase(key);
-    overtake_writes(key, erase);
-  }
-  on_commit_.push_back([this, erase](const Result<void>& result) {
-    erase->result = result;
-    end_part(*erase);
-  });
-}
-
-void StoreLoop::take(TouchCommand&& command) {
-  for (const auto& [key, stamp] : command.stamps) batch_.touch(key, stamp);
-  counters_.stamps_pending -= command.stamps.size();
-}
-
-void StoreLoop::take(NamespaceCommand&& command) {
-  batch_.put_namespace(command.id, command.encoded);
-}
-
-void StoreLoop::take(FlushCommand&& command) {
-  Flush flush;
-  flush.number = ++flushes_seen_;
-  flush.done = std::move(command.done);
-  flush.waiting = writes_queued_.size() + writes_.size() + erases_pending_;
-  flushes_.push_back(std::move(flush));
-}
-
-void StoreLoop::take(RegisterCommand&& command) {
-  std::uint32_t id = 0;
-  while (buffers_used_.contains(id)) ++id;
-  if (extents_.contains(command.extent) || id >= device_.limits().buffers) {
-    command.answer->set_value(make_error(
-        Errc::invalid,
-        "extent " + std::to_string(command.extent.value) +
-            (extents_.contains(command.extent) ? " is registered already" : ": too many extents")));
-    return;
-  }
-  auto added = device_.add_buffer(BufferId(id), command.memory);
-  if (added) {
-    buffers_used_.insert(id);
-    extents_[command.extent] = {BufferId(id), command.memory, command.slot_bytes, 0, nullptr};
-  }
-  command.answer->set_value(std::move(added));
-}
-
-void StoreLoop::take(ForgetCommand&& command) {
-  const auto extent = extents_.find(command.extent);
-  if (extent == extents_.end()) {
-    command.answer->set_value();
-    return;
-  }
-  ++extent->second.pending;
-  extent->second.forgotten = command.answer;
-  release(command.extent);
-}
-
-// What has not been started fails; what has is completed and made durable.
-void StoreLoop::take(CloseCommand&&) {
-  closing_ = true;
-  const Result<void> closing = make_error(Errc::unavailable, "the record store is closing");
-  for (auto& command : std::exchange(reads_queued_, {})) finish_read(command, closing);
-  for (auto& command : std::exchange(writes_queued_, {})) finish_write(command, closing);
-  take(FlushCommand{[](const Result<void>&) {}});
-}
-
-void StoreLoop::overtake_writes(const Key& key, const std::shared_ptr<PendingErase>& erase) {
-  if (!keys_being_written_.contains(key)) return;
-  const auto overtake = [&](WriteCommand& command) {
-    if (command.write.identity.key != key) return;
-    command.erased_by.push_back(erase);
-    ++erase->parts;
-  };
-  for (WriteCommand& command : writes_queued_) overtake(command);
-  for (auto& [tag, command] : writes_) overtake(command);
-}
-
-void StoreLoop::end_part(PendingErase& erase) {
-  KVTIER_CHECK(erase.parts > 0);
-  if (--erase.parts > 0) return;
-  --erases_pending_;
-  finish(erase.done, erase.result);
-  end_before_flush(erase.flushes_before);
-}
-
-void StoreLoop::commit() {
-  const auto result = index_.commit(batch_);
-  for (auto& run : std::exchange(on_commit_, {})) run(result);
+// In the order of who waits: a request, then write-through, then nobody.
+void StoreLoop::start_transfers() {
+  start_reads();
+  device_.submit();
+  seal_ahead();
+  start_writes();
+  start_scrubs();
+  device_.submit();
 }
 
 void StoreLoop::settle(BlockDevice::Completion& completion) {
+  DiskLocation at;
   if (completion.tag == kSyncTag) {
-    KVTIER_CHECK(!flushes_.empty() && flushes_.front().started);
-    Flush& flush = flushes_.front();
-    if (!completion.result) {
-      flush.result = completion.result;
-      files_written_.insert(flush.files.back());
-    }
-    flush.files.pop_back();
-    sync_next_file(flush);
+    settle_sync(completion);
   } else if (auto read = reads_.extract(completion.tag)) {
-    reads_landed_.emplace_back(std::move(read.mapped()), std::move(completion.result));
+    at = read.mapped().read.from;
+    reads_landed_.emplace_back(std::move(read.mapped()), completion.result);
+  } else if (auto write = writes_.extract(completion.tag)) {
+    at = write.mapped().write.to;
+    writes_landed_.emplace_back(std::move(write.mapped()), completion.result);
   } else {
-    auto write = writes_.extract(completion.tag);
-    KVTIER_CHECK(!write.empty());
-    writes_landed_.emplace_back(std::move(write.mapped()), std::move(completion.result));
+    auto scrub = scrubs_.extract(completion.tag);
+    KVTIER_CHECK(!scrub.empty());
+    at = scrub.mapped().scrub.from;
+    scrubs_landed_.emplace_back(std::move(scrub.mapped()), completion.result);
   }
+  const int code = completion.result ? 0 : completion.code != 0 ? completion.code : EIO;
+  if (health_.online() && health_.transfer_ended(code, at, Health::Clock::now())) {
+    go_offline(completion.result.error().message, code);
+  }
+}
+
+void StoreLoop::end_landed() {
+  for (auto& [command, result] : reads_landed_) end_read(command, result);
+  reads_landed_.clear();
+  for (auto& [command, result] : writes_landed_) end_write(command, result);
+  writes_landed_.clear();
+  for (auto& [command, result] : scrubs_landed_) end_scrub(command, result);
+  scrubs_landed_.clear();
+}
+
+void StoreLoop::commit() {
+  if (batch_.empty() && on_commit_.empty()) return;
+  Result<void> result = index_.commit(batch_);
+  if (result) {
+    namespaces_unsaved_.clear();
+  } else {
+    go_offline(result.error().message, 0);
+    result = offline();
+  }
+  for (auto& run : std::exchange(on_commit_, {})) run(result);
 }
 
 void StoreLoop::finish(RecordStore::Done<void>& done, Result<void> result) {
@@ -224,6 +132,13 @@ void StoreLoop::post_finished() {
   post_([finished = std::exchange(finished_, {})] {
     for (const auto& run : finished) run();
   });
+}
+
+bool StoreLoop::hold(ExtentId extent) {
+  const auto found = extents_.find(extent);
+  if (found == extents_.end()) return false;
+  ++found->second.pending;
+  return true;
 }
 
 void StoreLoop::release(ExtentId extent) {
@@ -238,37 +153,28 @@ void StoreLoop::release(ExtentId extent) {
   extents_.erase(found);
 }
 
-void StoreLoop::end_before_flush(std::uint64_t flushes_before) {
-  for (Flush& flush : flushes_) {
-    if (flush.number <= flushes_before) continue;
-    KVTIER_CHECK(flush.waiting > 0);
-    --flush.waiting;
+Result<BlockDevice::Transfer> StoreLoop::transfer_of(ExtentId extent, std::uint32_t slot,
+                                                     std::uint64_t record_bytes, DiskLocation at,
+                                                     std::uint64_t slot_bytes) const {
+  const ExtentState& state = extents_.at(extent);
+  const std::uint64_t begin = slot * state.slot_bytes;
+  if (record_bytes > state.slot_bytes || begin + record_bytes > state.memory.size() ||
+      !fits_slot(record_bytes, at, slot_bytes, options_.segment_bytes)) {
+    return does_not_fit(record_bytes, at);
   }
+  BlockDevice::Transfer transfer;
+  transfer.file = FileId(at.segment);
+  transfer.offset = slot_offset(at.slot, slot_bytes);
+  transfer.buffer = state.buffer;
+  transfer.memory = state.memory.data() + begin;
+  transfer.bytes = static_cast<std::uint32_t>(record_bytes);
+  return transfer;
 }
 
-void StoreLoop::advance_flushes() {
-  while (!flushes_.empty()) {
-    Flush& flush = flushes_.front();
-    if (flush.waiting > 0) return;
-    if (!flush.started) start_flush(flush);
-    if (!flush.files.empty()) return;
-    if (auto synced = index_.sync(); flush.result && !synced) flush.result = synced;
-    finish(flush.done, flush.result);
-    flushes_.pop_front();
-  }
-}
-
-void StoreLoop::start_flush(Flush& flush) {
-  flush.started = true;
-  flush.files.assign(files_written_.begin(), files_written_.end());
-  files_written_.clear();
-  sync_next_file(flush);
-}
-
-void StoreLoop::sync_next_file(Flush& flush) {
-  if (flush.files.empty()) return;
-  device_.sync(FileId(flush.files.back()), kSyncTag);
-  device_.submit();
+std::span<std::byte> StoreLoop::record_at(ExtentId extent, std::uint32_t slot,
+                                          std::uint64_t bytes) const {
+  const ExtentState& state = extents_.at(extent);
+  return state.memory.subspan(slot * state.slot_bytes, bytes);
 }
 
 }  // namespace kvtier::storage

@@ -1,4 +1,5 @@
 // The same with a few threads and pread/pwrite, for hosts where io_uring cannot be had.
+#include <array>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -63,17 +64,21 @@ class ThreadDevice final : public BlockDevice {
     if (queued_.empty()) return;
     {
       const std::lock_guard lock(mutex_);
-      for (Job& job : queued_) jobs_.push_back(job);
+      for (Job& job : queued_)
+        jobs_[static_cast<std::size_t>(job.transfer.priority)].push_back(job);
     }
     queued_.clear();
     work_ready_.notify_all();
   }
 
-  void reap_impl(std::vector<Completion>& out, Wait wait) override {
+  void reap_impl(std::vector<Completion>& out, Wait wait, Duration at_most) override {
     submit_impl();
     std::unique_lock lock(mutex_);
-    if (wait == Wait::yes) {
-      completed_ready_.wait(lock, [this] { return woken_ || !completed_.empty(); });
+    const auto ready = [this] { return woken_ || !completed_.empty(); };
+    if (wait == Wait::yes && at_most == kForever) {
+      completed_ready_.wait(lock, ready);
+    } else if (wait == Wait::yes) {
+      completed_ready_.wait_for(lock, at_most, ready);
     }
     woken_ = false;
     std::move(completed_.begin(), completed_.end(), std::back_inserter(out));
@@ -95,21 +100,34 @@ class ThreadDevice final : public BlockDevice {
   void work() {
     std::unique_lock lock(mutex_);
     for (;;) {
-      work_ready_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+      auto* jobs = first_jobs();
+      while (jobs == nullptr && !stopping_) {
+        work_ready_.wait(lock);
+        jobs = first_jobs();
+      }
       if (stopping_) return;
-      const Job job = jobs_.front();
-      jobs_.pop_front();
+      const Job job = jobs->front();
+      jobs->pop_front();
       lock.unlock();
-      Completion completion{job.transfer.tag, perform(job)};
+      Completion completion{job.transfer.tag, {}, 0};
+      completion.result = perform(job, completion.code);
       lock.lock();
       completed_.push_back(std::move(completion));
       completed_ready_.notify_one();
     }
   }
 
-  static Result<void> perform(const Job& job) {
+  // The jobs that come before all others; null if there are none.
+  std::deque<Job>* first_jobs() {
+    for (auto& jobs : jobs_) {
+      if (!jobs.empty()) return &jobs;
+    }
+    return nullptr;
+  }
+
+  static Result<void> perform(const Job& job, int& code) {
     if (job.kind == Kind::sync) {
-      return ::fdatasync(job.fd) == 0 ? Result<void>{} : failure(job, "sync");
+      return ::fdatasync(job.fd) == 0 ? Result<void>{} : failure(job, "sync", code);
     }
     const bool reading = job.kind == Kind::read;
     std::size_t done = 0;
@@ -121,14 +139,14 @@ class ThreadDevice final : public BlockDevice {
           reading ? ::pread(job.fd, at, left, offset) : ::pwrite(job.fd, at, left, offset);
       if (n < 0 && errno == EINTR) continue;
       if (n == 0) errno = ENODATA;
-      if (n <= 0) return failure(job, reading ? "read" : "write");
+      if (n <= 0) return failure(job, reading ? "read" : "write", code);
       done += static_cast<std::size_t>(n);
     }
     return {};
   }
 
-  static Error failure(const Job& job, const char* verb) {
-    const int code = errno;
+  static Error failure(const Job& job, const char* verb, int& code) {
+    code = errno;
     const Errc kind = code == ENOSPC || code == EDQUOT ? Errc::no_space : Errc::io;
     return errno_error(kind,
                        std::string(verb) + " of segment " +
@@ -142,7 +160,7 @@ class ThreadDevice final : public BlockDevice {
   std::mutex mutex_;  // guards all below but the threads
   std::condition_variable work_ready_;
   std::condition_variable completed_ready_;
-  std::deque<Job> jobs_;
+  std::array<std::deque<Job>, 3> jobs_;  // by priority
   std::vector<Completion> completed_;
   bool woken_ = false;
   bool stopping_ = false;

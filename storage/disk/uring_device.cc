@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <utility>
 
@@ -18,22 +19,35 @@ namespace {
 
 constexpr std::uint64_t kWakeTag = ~0ULL;
 constexpr std::uint64_t kFixedBufferBytesMax =
-    1_GiB;                                 // the kernel's bound for one registered buffer
+    1_GiB;                              // the kernel's bound for one registered buffer
+constexpr unsigned kSqpollIdleMs = 50;  // then the kernel's thread sleeps until the next submission
 constexpr std::uint32_t kRetriesMax = 16;  // of one transfer that was interrupted or came short
+
+// Why io_uring_setup() is not permitted: the sysctl says so, or else a seccomp filter does.
+std::string refusal_mend() {
+  std::ifstream file("/proc/sys/kernel/io_uring_disabled");
+  int disabled = 0;
+  if (file >> disabled && disabled != 0) {
+    return " (kernel.io_uring_disabled is " + std::to_string(disabled) +
+           ": set it to 0 with sysctl" +
+           (disabled == 1 ? ", or join the group of kernel.io_uring_group)" : ")");
+  }
+  return " (a seccomp filter forbids it: allow io_uring_setup, io_uring_enter and "
+         "io_uring_register in the container's profile)";
+}
 
 Error init_error(int code) {
   std::string mend;
-  if (code == EPERM) {
-    mend =
-        " (io_uring is switched off: set kernel.io_uring_disabled=0 with sysctl, or allow its "
-        "system"
-        " calls in the container's seccomp profile)";
+  if (code == EPERM || code == EACCES) {
+    mend = refusal_mend();
   } else if (code == ENOMEM) {
     mend = " (not enough lockable memory: raise RLIMIT_MEMLOCK, LimitMEMLOCK= in a unit)";
   } else if (code == EMFILE) {
     mend = " (too few file descriptors: raise RLIMIT_NOFILE, LimitNOFILE= in a unit)";
   } else if (code == ENOSYS) {
-    mend = " (this kernel has no io_uring: 5.19 or later is needed)";
+    mend =
+        " (this kernel has no io_uring, or a sandbox hides it: run 5.19 or later, outside the "
+        "sandbox)";
   } else if (code == EINVAL) {
     mend = " (this kernel's io_uring is too old: 5.19 or later is needed)";
   }
@@ -68,6 +82,13 @@ std::string cause_of(int code) {
   }
 }
 
+// The kernel's I/O priority word: best-effort class, level 0 (first) to 7.
+constexpr std::uint16_t ioprio_of(BlockDevice::Priority priority) noexcept {
+  constexpr std::uint16_t kBestEffort = 2 << 13;
+  constexpr std::uint16_t kLevels[] = {0, 4, 7};
+  return kBestEffort | kLevels[static_cast<std::size_t>(priority)];
+}
+
 class UringDevice final : public BlockDevice {
  public:
   explicit UringDevice(Limits limits) : BlockDevice(limits) {}
@@ -77,19 +98,20 @@ class UringDevice final : public BlockDevice {
     if (ready_) ::io_uring_queue_exit(&ring_);
   }
 
-  Result<void> start() {
+  Result<void> start(bool sqpoll) {
     event_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!event_) return errno_error(Errc::io, "eventfd");
-    if (const int rc = ::io_uring_queue_init(limits().depth + 2, &ring_, 0); rc < 0) {
-      return init_error(-rc);
+    int rc = init_ring(sqpoll);
+    if (rc < 0 && sqpoll) {
+      spdlog::warn("io_uring without SQPOLL, which this kernel refuses: {}", std::strerror(-rc));
+      rc = init_ring(false);
     }
+    if (rc < 0) return init_error(-rc);
     ready_ = true;
-    if (const int rc = ::io_uring_register_files_sparse(&ring_, limits().files); rc < 0) {
-      return init_error(-rc);
-    }
-    if (const int rc = ::io_uring_register_buffers_sparse(&ring_, limits().buffers); rc < 0) {
-      return init_error(-rc);
-    }
+    rc = ::io_uring_register_files_sparse(&ring_, limits().files);
+    if (rc < 0) return init_error(-rc);
+    rc = ::io_uring_register_buffers_sparse(&ring_, limits().buffers);
+    if (rc < 0) return init_error(-rc);
     fixed_.resize(limits().buffers, false);
     operations_.reserve(limits().depth + 2);
     arm_wake();
@@ -156,8 +178,12 @@ class UringDevice final : public BlockDevice {
 
   void submit_impl() override { enter(0); }
 
-  void reap_impl(std::vector<Completion>& out, Wait wait) override {
-    enter(wait == Wait::yes ? 1 : 0);
+  void reap_impl(std::vector<Completion>& out, Wait wait, Duration at_most) override {
+    if (wait == Wait::yes && at_most != kForever) {
+      enter_for(at_most);
+    } else {
+      enter(wait == Wait::yes ? 1 : 0);
+    }
     io_uring_cqe* entry = nullptr;
     while (::io_uring_peek_cqe(&ring_, &entry) == 0) {
       const std::uint64_t tag = entry->user_data;
@@ -182,6 +208,14 @@ class UringDevice final : public BlockDevice {
     std::uint32_t done = 0;
     std::uint32_t retries = 0;
   };
+
+  int init_ring(bool sqpoll) {
+    io_uring_params params{};
+    if (sqpoll) params.flags |= IORING_SETUP_SQPOLL;
+    params.sq_thread_idle = kSqpollIdleMs;
+    sqpoll_ = sqpoll;
+    return ::io_uring_queue_init_params(limits().depth + 2, &ring_, &params);
+  }
 
   void start(const Operation& operation) {
     std::size_t at = operations_.size();
@@ -216,12 +250,14 @@ class UringDevice final : public BlockDevice {
     }
     entry->flags |= IOSQE_FIXED_FILE;
     entry->user_data = at;
+    if (prioritised_ && operation.kind != Kind::sync) entry->ioprio = ioprio_of(transfer.priority);
   }
 
   io_uring_sqe* next_entry() {
     io_uring_sqe* entry = ::io_uring_get_sqe(&ring_);
     while (entry == nullptr) {
       enter(0);
+      if (sqpoll_) (void)::io_uring_sqring_wait(&ring_);
       entry = ::io_uring_get_sqe(&ring_);
     }
     return entry;
@@ -241,12 +277,34 @@ class UringDevice final : public BlockDevice {
     KVTIER_CHECK(rc >= 0 || rc == -EINTR || rc == -EAGAIN || rc == -EBUSY || rc == -ENOMEM);
   }
 
+  void enter_for(Duration at_most) {
+    constexpr long long kMsPerS = 1000, kNsPerMs = 1'000'000;
+    __kernel_timespec time{at_most.count() / kMsPerS, at_most.count() % kMsPerS * kNsPerMs};
+    io_uring_cqe* ignored = nullptr;
+    const int rc = ::io_uring_submit_and_wait_timeout(&ring_, &ignored, 1, &time, nullptr);
+    KVTIER_CHECK(rc >= 0 || rc == -ETIME || rc == -EINTR || rc == -EAGAIN || rc == -EBUSY ||
+                 rc == -ENOMEM);
+  }
+
+  // Whether a refused transfer may have been refused for its priority, which no transfer then has
+  // any more. Once one was accepted, a refusal means something else.
+  bool give_up_priority(int result, bool is_sync) {
+    if (is_sync) return false;
+    if (result != -EINVAL) priority_proven_ = priority_proven_ || result >= 0;
+    if (result != -EINVAL || priority_proven_) return false;
+    if (prioritised_) {
+      spdlog::info("disk I/O without priorities, which this kernel or file system refuses");
+      prioritised_ = false;
+    }
+    return true;
+  }
+
   void complete(std::uint64_t at, int result, std::vector<Completion>& out) {
     Operation& operation = operations_[at];
     const Transfer& transfer = operation.transfer;
     const bool is_sync = operation.kind == Kind::sync;
     const std::uint32_t left = is_sync ? 0 : transfer.bytes - operation.done;
-    const bool again = result == -EINTR || result == -EAGAIN;
+    const bool again = result == -EINTR || result == -EAGAIN || give_up_priority(result, is_sync);
     const bool short_part = result > 0 && static_cast<std::uint32_t>(result) < left;
     if ((again || short_part) && operation.retries < kRetriesMax) {
       ++operation.retries;
@@ -254,7 +312,7 @@ class UringDevice final : public BlockDevice {
       prepare(at);
       return;
     }
-    Completion completion{transfer.tag, {}};
+    Completion completion{transfer.tag, {}, result < 0 ? -result : 0};
     const char* const verb = is_sync ? "sync" : operation.kind == Kind::read ? "read" : "write";
     if (result < 0) {
       const Errc kind = result == -ENOSPC || result == -EDQUOT ? Errc::no_space : Errc::io;
@@ -262,6 +320,7 @@ class UringDevice final : public BlockDevice {
           kind, std::string(verb) + " of segment " + std::to_string(transfer.file.value) + " at " +
                     std::to_string(transfer.offset) + ": " + cause_of(-result));
     } else if (static_cast<std::uint32_t>(result) < left) {
+      completion.code = ENODATA;
       completion.result = make_error(
           Errc::io, std::string(verb) + " of segment " + std::to_string(transfer.file.value) +
                         " at " + std::to_string(transfer.offset) + ": ended early");
@@ -272,6 +331,9 @@ class UringDevice final : public BlockDevice {
 
   io_uring ring_{};
   bool ready_ = false;
+  bool sqpoll_ = false;
+  bool prioritised_ = true;
+  bool priority_proven_ = false;
   UniqueFd event_;
   std::vector<bool> fixed_;  // by buffer: registered with the ring
   std::vector<Operation> operations_;
@@ -280,9 +342,10 @@ class UringDevice final : public BlockDevice {
 
 }  // namespace
 
-Result<std::unique_ptr<BlockDevice>> make_uring_device(BlockDevice::Limits limits) {
+Result<std::unique_ptr<BlockDevice>> make_uring_device(BlockDevice::Limits limits,
+                                                       DeviceOptions options) {
   auto device = std::make_unique<UringDevice>(limits);
-  if (const auto started = device->start(); !started) return started.error();
+  if (const auto started = device->start(options.sqpoll); !started) return started.error();
   return std::unique_ptr<BlockDevice>(std::move(device));
 }
 

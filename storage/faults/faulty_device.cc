@@ -14,6 +14,15 @@ void Faults::on_write(std::uint64_t nth, Fault fault) {
   writes_faults_[nth] = fault;
 }
 
+void Faults::break_down(int error) {
+  const std::lock_guard lock(mutex_);
+  broken_ = error;
+}
+
+void Faults::mend() {
+  break_down(0);
+}
+
 void Faults::hold() {
   const std::lock_guard lock(mutex_);
   holding_ = true;
@@ -35,7 +44,13 @@ std::optional<Faults::Fault> Faults::next(bool is_read) {
   auto& faults = is_read ? reads_faults_ : writes_faults_;
   const auto fault = faults.extract(is_read ? ++reads_ : ++writes_);
   started_.notify_all();
+  if (broken_ != 0) return Fault{.error = broken_};
   return fault ? std::optional(fault.mapped()) : std::nullopt;
+}
+
+int Faults::broken() {
+  const std::lock_guard lock(mutex_);
+  return broken_;
 }
 
 bool Faults::holding() {
@@ -69,12 +84,18 @@ class FaultyDevice final : public BlockDevice {
   void remove_buffer_impl(BufferId buffer) override { inner_->remove_buffer(buffer); }
   void read_impl(const Transfer& transfer) override { start(transfer, true); }
   void write_impl(const Transfer& transfer) override { start(transfer, false); }
-  void sync_impl(FileId file, std::uint64_t tag) override { inner_->sync(file, tag); }
+  void sync_impl(FileId file, std::uint64_t tag) override {
+    if (const int error = faults_.broken()) {
+      kept_.push_back({tag, errno_error(Errc::io, "injected fault", error), error});
+    } else {
+      inner_->sync(file, tag);
+    }
+  }
   void submit_impl() override { inner_->submit(); }
 
-  void reap_impl(std::vector<Completion>& out, Wait wait) override {
+  void reap_impl(std::vector<Completion>& out, Wait wait, Duration at_most) override {
     const bool have_some = !kept_.empty() && !faults_.holding();
-    inner_->reap(kept_, have_some ? Wait::no : wait);
+    inner_->reap(kept_, have_some ? Wait::no : wait, at_most);
     if (faults_.holding()) return;
     for (Completion& completion : kept_) {
       const auto flip = flips_.extract(completion.tag);
@@ -88,12 +109,14 @@ class FaultyDevice final : public BlockDevice {
   void start(Transfer transfer, bool is_read) {
     const Faults::Fault fault = faults_.next(is_read).value_or(Faults::Fault{});
     if (fault.error != 0) {
-      kept_.push_back({transfer.tag, errno_error(Errc::io, "injected fault", fault.error)});
+      const Errc kind = fault.error == ENOSPC ? Errc::no_space : Errc::io;
+      kept_.push_back(
+          {transfer.tag, errno_error(kind, "injected fault", fault.error), fault.error});
       return;
     }
     if (fault.only_bytes) transfer.bytes = *fault.only_bytes;
     if (transfer.bytes == 0) {
-      kept_.push_back({transfer.tag, {}});
+      kept_.push_back({transfer.tag, {}, 0});
       return;
     }
     transfer.offset += static_cast<std::uint64_t>(fault.moved_by);

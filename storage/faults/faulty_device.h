@@ -31,6 +31,10 @@ class Faults {
   void on_read(std::uint64_t nth, Fault fault);
   void on_write(std::uint64_t nth, Fault fault);
 
+  // From now on every transfer and sync fails with `error`, until mend().
+  void break_down(int error);
+  void mend();
+
   // From now on completions are kept back; release() lets all of them go and ends it.
   void hold();
   void release();
@@ -41,12 +45,14 @@ class Faults {
   friend class FaultyDevice;
   std::optional<Fault> next(bool is_read);
   bool holding();
+  int broken();
 
   std::mutex mutex_;
   std::condition_variable started_;
   std::map<std::uint64_t, Fault> reads_faults_, writes_faults_;
   std::uint64_t reads_ = 0, writes_ = 0;
   bool holding_ = false;
+  int broken_ = 0;
   BlockDevice* device_ = nullptr;
 };
 

@@ -63,7 +63,7 @@ void CacheModel::settle(const Key& key) {
   for (const auto& [tier, copy] : copies) {
     unplace(key, tier);
     if (tier == Tier::disk) {
-      erase_on_disk({key}, 1);
+      erase_on_disk(device_of(copy.at), {key}, 1);
     } else {
       give_back(tier);
     }
@@ -81,7 +81,7 @@ void CacheModel::take_asked() {
   for (auto& asked : cache_.store().take_asked()) {
     if (asked.what == What::erase) {
       erases_.push_back(std::move(asked));
-    } else if (asked.what != What::flush) {
+    } else if (asked.what != What::flush && asked.what != What::scrub) {
       transfers_.push_back(std::move(asked));
     }
   }
@@ -106,7 +106,7 @@ bool CacheModel::room(Tier tier, std::uint64_t bytes, bool granted) {
     --free_[index_of(tier)];
     return true;
   }
-  const Order& keys = orders_[{tier, bytes}];
+  const Order& keys = orders_[{tier, 0, bytes}];
   if (keys.empty()) return false;
   unplace(keys.back(), tier);
   return true;
@@ -128,8 +128,10 @@ void CacheModel::lease(SessionId session, std::uint16_t ns, std::span<const Test
     } else if (block->copies.contains(Tier::host)) {
       hold(wanted.key(), Tier::host);
       held.push_back({wanted.key(), Tier::host, false, slot_name(block->copies.at(Tier::host).at)});
-    } else {
+    } else if (disks_[disk_of(*block)].online) {
       held.push_back({wanted.key(), Tier::host, true, 0});
+    } else {
+      break;
     }
   }
   for (std::uint32_t i = 0; i < held.size(); ++i) {
@@ -154,6 +156,7 @@ void CacheModel::lease(SessionId session, std::uint16_t ns, std::span<const Test
   }
   touch(keys);
   if (!held.empty()) leases_[grant.lease] = {session, std::move(held)};
+  for (const Key& key : keys) seen_again(key);
   finish();
 }
 
@@ -203,10 +206,11 @@ void CacheModel::landed(const Key& key, Fate fate) {
     if (leases_.at(id).session == 0) continue;
     ready_.push_back({leases_.at(id).session, id, index, good ? leased.slot : 0});
   }
-  if (fate != Fate::good) {
+  if (fate != Fate::good && fate != Fate::unavailable) {
+    const std::uint32_t disk = disk_of(block);
     unplace(key, Tier::disk);
     ++retired_;
-    erase_on_disk({key}, 0);
+    erase_on_disk(disk, {key}, 0);
   }
   settle(key);
   for (const auto& [id, index] : load.waiters) {
@@ -269,6 +273,7 @@ void CacheModel::commit(SessionId session, std::uint16_t ns, const TestBlock& bl
                         bool taken) {
   begin();
   if (sound) ever_.insert(block.key());  // the directory need not tell others from it
+  const bool there_before = find(ns, block.key()) != nullptr;
   const bool other = blocks_.contains(block.key()) && find(ns, block.key()) == nullptr;
   bool expected = false, to_host = false;
   for (std::size_t i = 0; i < slots.size(); ++i) {
@@ -291,7 +296,8 @@ void CacheModel::commit(SessionId session, std::uint16_t ns, const TestBlock& bl
   }
   if (expected != taken)
     fault("commit of ", name(block.key()), taken ? " was taken" : " was refused");
-  if (to_host) write_through(block.key());
+  if (to_host && !second_hit_) write_through(block.key());
+  if (sound && !other && there_before) seen_again(block.key());
   finish();
 }
 
@@ -342,7 +348,7 @@ void CacheModel::forget(std::uint16_t ns, const Key& key) {
 void CacheModel::drop(std::optional<std::uint16_t> ns, TierSet tiers, std::uint64_t dropped) {
   take_asked();  // nothing is evicted, so there is nothing to learn
   std::uint64_t expected = 0;
-  std::vector<Key> on_disk;
+  std::vector<std::vector<Key>> on_disk(disks_.size());
   const auto blocks = blocks_;
   for (const auto& [key, block] : blocks) {
     if (ns && block.ns != *ns) continue;
@@ -352,7 +358,7 @@ void CacheModel::drop(std::optional<std::uint16_t> ns, TierSet tiers, std::uint6
       any = true;
       unplace(key, tier);
       if (tier == Tier::disk) {
-        on_disk.push_back(key);
+        on_disk[device_of(copy.at)].push_back(key);
       } else {
         give_back(tier);
       }
@@ -360,9 +366,9 @@ void CacheModel::drop(std::optional<std::uint16_t> ns, TierSet tiers, std::uint6
     expected += any ? 1 : 0;
   }
   if (expected != dropped) fault(dropped, " blocks dropped, ", expected, " expected");
-  if (!on_disk.empty()) {
-    const auto slots = static_cast<std::uint32_t>(on_disk.size());
-    erase_on_disk(std::move(on_disk), slots);
+  for (std::uint32_t disk = 0; disk < disks_.size(); ++disk) {
+    const auto slots = static_cast<std::uint32_t>(on_disk[disk].size());
+    if (slots != 0) erase_on_disk(disk, std::move(on_disk[disk]), slots);
   }
   finish();
 }

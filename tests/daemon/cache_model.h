@@ -13,7 +13,10 @@
 //  - a lease's grant and its end make the prefix's placements the newest, the head newer than the
 //  tail;
 //  - room is a free slot, or else the oldest placement of the same size;
-//  - a committed host block is written to disk in the order of commits, holding its host placement;
+//  - a committed host block is written to disk in the order of commits, holding its host placement; with
+//    second_hit, one that is leased or committed again while it is in the host tier;
+//  - a disk that is offline keeps its blocks, but nobody is told of them; writes that it fails go to another
+//    disk once;
 //  - a block that was forgotten is found no more and goes with its last hold.
 #pragma once
 
@@ -33,10 +36,11 @@ class CacheModel {
       : cache_(cache),
         one_size_(one_size),
         write_queue_max_(sizes.write_queue_max),
-        writes_submitted_max_(sizes.writes_submitted_max) {
+        writes_submitted_max_(sizes.writes_submitted_max),
+        second_hit_(sizes.admission == Admission::second_hit),
+        disks_(sizes.disks, {sizes.disk_slots}) {
     free_[0] = sizes.device_slots;
     free_[1] = sizes.host_slots;
-    free_[2] = sizes.disk_slots;
   }
 
   struct Reserved {
@@ -73,6 +77,7 @@ class CacheModel {
   void end_session(SessionId session);
   void end_process(ProcessId process);
   void completed(const FakeStore::Asked& operation, FakeStore::Fate fate);
+  void health(std::uint32_t disk, bool online);
 
   // Compares everything. Costs a pass over all blocks.
   void check();
@@ -97,11 +102,18 @@ class CacheModel {
   struct Waiting {
     Key key;
     std::uint64_t ticket;
+    std::uint32_t attempts = 0;
   };
   struct Writing {
-    Key key;
+    Waiting what;
+    std::uint32_t disk;
     std::optional<FakeStore::Fate> fate;
     std::optional<Key> replaces;
+  };
+  struct Disk {
+    std::int64_t free;              // slots; one size only
+    std::int64_t free_when_online = 0;
+    bool online = true;
   };
   struct Load {
     SlotName to;
@@ -119,7 +131,15 @@ class CacheModel {
   std::uint64_t size_of(const MBlock& block) const {
     return cache_.known(block.ns).layout.record_bytes;
   }
-  Order& order(const Key& key, Tier tier) { return orders_[{tier, size_of(blocks_.at(key))}]; }
+  Order& order(const Key& key, Tier tier) {
+    const MBlock& block = blocks_.at(key);
+    return orders_[{tier, tier == Tier::disk ? disk_of(block) : 0, size_of(block)}];
+  }
+  static std::uint32_t disk_of(const MBlock& block) {
+    return device_of(block.copies.at(Tier::disk).at);
+  }
+  bool any_online() const { return std::ranges::any_of(disks_, &Disk::online); }
+  TierSet reachable(const MBlock& block) const;
   MBlock* find(std::uint16_t ns, const Key& key);
 
   void enlist(const Key& key, Tier tier, const Key& parent);
@@ -140,16 +160,21 @@ class CacheModel {
   bool start_load(const Key& key);
   void landed(const Key& key, FakeStore::Fate fate);
   void write_through(const Key& key);
+  void seen_again(const Key& key);
   void pump();
-  bool submit(const Key& key);
+  bool submit(const Waiting& next);
+  void not_written(const Writing& done);
   void settle_writes();
   void let_go(const Key& key);
-  bool on_or_to_disk(const Key& key) const {
+  bool on_or_to_disk(std::uint32_t disk, const Key& key) const {
     const auto found = blocks_.find(key);
-    return found != blocks_.end() &&
-           (found->second.writing || found->second.copies.contains(Tier::disk));
+    if (found == blocks_.end()) return false;
+    if (found->second.copies.contains(Tier::disk)) return disk_of(found->second) == disk;
+    return std::ranges::any_of(writing_, [&](const auto& writing) {
+      return writing.second.what.key == key && writing.second.disk == disk;
+    });
   }
-  void erase_on_disk(std::vector<Key> keys, std::uint32_t slots_back);
+  void erase_on_disk(std::uint32_t disk, std::vector<Key> keys, std::uint32_t slots_back);
   void finish();
   void check_block(const Key& key, const MBlock& block);
   void check_slots(Tier tier);
@@ -159,10 +184,12 @@ class CacheModel {
   TestCache& cache_;
   const bool one_size_;
   const std::uint32_t write_queue_max_, writes_submitted_max_;
-  std::array<std::int64_t, kTiers> free_{};  // slots; one size only
+  const bool second_hit_;
+  std::vector<Disk> disks_;
+  std::array<std::int64_t, 2> free_{};  // slots of memory; one size only
   std::map<Key, MBlock> blocks_;
   std::set<Key> ever_;
-  std::map<std::pair<Tier, std::uint64_t>, Order> orders_;
+  std::map<std::tuple<Tier, std::uint32_t, std::uint64_t>, Order> orders_;  // tier, disk, size
   std::map<LeaseId, Lease> leases_;
   std::map<SlotName, Reserved> reservations_;
   std::map<Key, Load> loads_;
@@ -173,6 +200,7 @@ class CacheModel {
   std::deque<FakeStore::Asked> transfers_;
   std::vector<FakeStore::Asked> erases_;
   struct Erasing {
+    std::uint32_t disk;
     std::vector<Key> keys;
     std::uint32_t slots_back;
   };

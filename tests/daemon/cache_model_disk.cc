@@ -8,10 +8,30 @@ namespace kvtier::daemon::testing {
 using What = FakeStore::Asked::What;
 using Fate = FakeStore::Fate;
 
+TierSet CacheModel::reachable(const MBlock& block) const {
+  TierSet tiers;
+  for (const auto& [tier, copy] : block.copies) {
+    if (tier != Tier::disk || disks_[device_of(copy.at)].online) tiers = tiers.with(tier);
+  }
+  return tiers;
+}
+
+void CacheModel::health(std::uint32_t disk, bool online) {
+  begin();
+  disks_[disk].online = online;
+  if (online) disks_[disk].free += std::exchange(disks_[disk].free_when_online, 0);
+  pump();
+  finish();
+}
+
+void CacheModel::seen_again(const Key& key) {
+  if (second_hit_ && blocks_.at(key).copies.contains(Tier::host)) write_through(key);
+}
+
 void CacheModel::write_through(const Key& key) {
   MBlock& block = blocks_.at(key);
   if (block.writing || block.copies.contains(Tier::disk)) return;
-  if (waiting_writes() >= write_queue_max_) {
+  if (waiting_writes() >= write_queue_max_ || !any_online()) {
     ++dropped_writes_;
     return;
   }
@@ -23,49 +43,56 @@ void CacheModel::write_through(const Key& key) {
 
 void CacheModel::pump() {
   while (!queue_.empty() && writing_.size() < writes_submitted_max_) {
-    if (!submit(queue_.front().key)) return;
+    const Waiting next = queue_.front();
+    if (!submit(next)) return;
     queue_.pop_front();
   }
 }
 
 // False: it waits on.
-bool CacheModel::submit(const Key& key) {
+bool CacheModel::submit(const Waiting& next) {
+  const Key& key = next.key;
   const std::uint64_t bytes = size_of(blocks_.at(key));
-  Order& victims = orders_[{Tier::disk, bytes}];
+  const bool free = std::ranges::any_of(disks_, [](const Disk& d) { return d.online && d.free > 0; });
   const bool asked = !transfers_.empty() && transfers_.front().what == What::write &&
                      transfers_.front().keys[0] == key;
   if (!asked) {
     const Block* now = cache_.find(key);
-    if (one_size_ && (free_[2] > 0 || !victims.empty()))
-      fault(name(key), " was not written though there is room");
-    if (one_size_ ? !writing_.empty() : (now != nullptr && now->write_queued)) return false;
+    bool room = free;
+    for (std::uint32_t d = 0; d < disks_.size(); ++d)
+      room = room || (disks_[d].online && !orders_[{Tier::disk, d, bytes}].empty());
+    if (one_size_ && room) fault(name(key), " was not written though there is room");
+    if (any_online() && (one_size_ ? !writing_.empty() : (now != nullptr && now->write_queued)))
+      return false;
     ++dropped_writes_;
     let_go(key);
     return true;
   }
   const auto write = transfers_.front();
   transfers_.pop_front();
-  if (one_size_ && write.replaces.has_value() != (free_[2] == 0))
-    fault("a victim though there is room, or none");
+  Disk& disk = disks_[write.device];
+  Order& victims = orders_[{Tier::disk, write.device, bytes}];
+  if (!disk.online) fault(name(key), " written to a disk that is offline");
+  if (one_size_ && write.replaces.has_value() == free) fault("a victim though there is room, or none");
   if (write.replaces) {
     if (victims.empty() || victims.back() != *write.replaces) {
       fault(name(*write.replaces), " replaced on disk, not the oldest there");
       return true;
     }
     unplace(*write.replaces, Tier::disk);
-  } else {
-    --free_[2];
+  } else if (--disk.free < 0 && one_size_) {
+    fault("a disk with more records than slots");
   }
   if (write.accepted) {
-    writing_[queue_.front().ticket] = {key, std::nullopt, write.replaces};
+    writing_[next.ticket] = {next, write.device, std::nullopt, write.replaces};
     return true;
   }
   ++dropped_writes_;
   let_go(key);
   if (write.replaces) {
-    erase_on_disk({*write.replaces}, 1);
+    erase_on_disk(write.device, {*write.replaces}, 1);
   } else {
-    ++free_[2];
+    ++disk.free;
   }
   return true;
 }
@@ -74,20 +101,42 @@ void CacheModel::settle_writes() {
   while (!writing_.empty() && writing_.begin()->second.fate) {
     const Writing done = writing_.begin()->second;
     writing_.erase(writing_.begin());
-    const Block* now = cache_.find(done.key);
-    if (*done.fate == Fate::good) {
-      // Its place is the daemon's choice; a block that goes at once is not seen there any more.
-      const Place at = now != nullptr && now->tiers.has(Tier::disk) ? now->places[2] : Place{};
-      place(done.key, Tier::disk, at, blocks_.at(done.key).block.identity.parent);
-    } else if (*done.fate == Fate::io || (done.replaces && on_or_to_disk(*done.replaces))) {
-      ++retired_;
-    } else if (done.replaces) {
-      erase_on_disk({*done.replaces}, 1);
-    } else {
-      ++free_[2];
+    const Key& key = done.what.key;
+    if (*done.fate != Fate::good) {
+      not_written(done);
+      continue;
     }
-    let_go(done.key);
+    // Its place is the daemon's choice; a block that goes at once is not seen there any more.
+    const Block* now = cache_.find(key);
+    Place at = disk_place(done.disk, {(1U << limits::kDiskSegmentBits) - 1, 0});
+    if (now != nullptr && now->tiers.has(Tier::disk)) at = now->places[2];
+    if (device_of(at) != done.disk) fault(name(key), " on another disk than it was written to");
+    place(key, Tier::disk, at, blocks_.at(key).block.identity.parent);
+    let_go(key);
   }
+}
+
+void CacheModel::not_written(const Writing& done) {
+  const Key& key = done.what.key;
+  const bool cut_off = *done.fate == Fate::unavailable;
+  const bool anew = done.replaces && on_or_to_disk(done.disk, *done.replaces);
+  std::vector<Key> erased;
+  if (done.replaces && !anew) erased.push_back(*done.replaces);
+  if (cut_off) erased.push_back(key);  // it may be there
+  if (*done.fate == Fate::io) {
+    ++retired_;
+  } else {
+    retired_ += anew ? 1 : 0;
+    if (!erased.empty()) erase_on_disk(done.disk, erased, anew ? 0 : 1);
+    if (erased.empty() && !anew) ++disks_[done.disk].free;
+  }
+  if (cut_off && any_online() && done.what.attempts + 1 < disks_.size()) {
+    const Waiting again{key, done.what.ticket, done.what.attempts + 1};
+    queue_.insert(std::ranges::upper_bound(queue_, again.ticket, {}, &Waiting::ticket), again);
+    return;
+  }
+  if (cut_off) ++dropped_writes_;
+  let_go(key);
 }
 
 void CacheModel::let_go(const Key& key) {
@@ -96,9 +145,9 @@ void CacheModel::let_go(const Key& key) {
   settle(key);
 }
 
-void CacheModel::erase_on_disk(std::vector<Key> keys, std::uint32_t slots_back) {
+void CacheModel::erase_on_disk(std::uint32_t disk, std::vector<Key> keys, std::uint32_t slots_back) {
   std::ranges::sort(keys);
-  erases_expected_.push_back({std::move(keys), slots_back});
+  erases_expected_.push_back({disk, std::move(keys), slots_back});
 }
 
 void CacheModel::completed(const FakeStore::Asked& operation, Fate fate) {
@@ -109,16 +158,18 @@ void CacheModel::completed(const FakeStore::Asked& operation, Fate fate) {
       break;
     case What::write:
       for (auto& [ticket, writing] : writing_) {
-        if (writing.key == operation.keys[0]) writing.fate = fate;
+        if (writing.what.key == operation.keys[0]) writing.fate = fate;
       }
       settle_writes();
       pump();
       break;
     case What::erase:
-      free_[2] += erasing_.at(operation.operation);
+      (fate == Fate::unavailable ? disks_[operation.device].free_when_online
+                                 : disks_[operation.device].free) += erasing_.at(operation.operation);
       erasing_.erase(operation.operation);
       pump();
       break;
+    case What::scrub:
     case What::flush:
       break;
   }
@@ -133,7 +184,9 @@ void CacheModel::finish() {
   }
   for (FakeStore::Asked& asked : erases_) {
     std::ranges::sort(asked.keys);
-    const auto expected = std::ranges::find(erases_expected_, asked.keys, &Erasing::keys);
+    const auto expected = std::ranges::find_if(erases_expected_, [&](const Erasing& e) {
+      return e.disk == asked.device && e.keys == asked.keys;
+    });
     if (expected != erases_expected_.end()) {
       erasing_[asked.operation] = expected->slots_back;
       erases_expected_.erase(expected);
@@ -173,7 +226,7 @@ void CacheModel::check() {
       continue;
     }
     const bool seen = found != blocks_.end() && !found->second.doomed;
-    if (cache_.directory().find(key) != (seen ? tiers : TierSet{}))
+    if (cache_.directory().find(key) != (seen ? reachable(found->second) : TierSet{}))
       fault(name(key), " in the directory");
     if (found != blocks_.end()) check_block(key, found->second);
   }
@@ -241,8 +294,9 @@ void CacheModel::check_slots(Tier tier) {
 
 void CacheModel::check_orders() {
   for (const auto& [where, keys] : orders_) {
-    if (cache_.order(where.first, where.second) != keys) {
-      fault("order of ", kvtier::name(where.first), ", records of ", where.second);
+    const auto& [tier, disk, bytes] = where;
+    if (cache_.order(tier, bytes, disk) != keys) {
+      fault("order of ", kvtier::name(tier), " ", disk, ", records of ", bytes);
     }
   }
 }

@@ -28,7 +28,7 @@ TEST(ConfigTest, an_empty_file_gives_the_defaults) {
   EXPECT_EQ(config->socket_mode, 0660U);
   EXPECT_EQ(config->host.capacity_bytes, 4_GiB);
   EXPECT_EQ(config->device.capacity_bytes, 0U);
-  EXPECT_TRUE(config->disk.directory.empty());
+  EXPECT_TRUE(config->disk.directories.empty());
   EXPECT_EQ(config->disk.admission, Admission::all);
 }
 
@@ -90,11 +90,23 @@ TEST(ConfigTest, a_path_is_absolute) {
   EXPECT_TRUE(parse_config("[disk]\ndirectory = ''\n", "k"));
 }
 
+TEST(ConfigTest, the_disk_has_one_directory_or_a_list_of_them) {
+  using Paths = std::vector<std::filesystem::path>;
+  EXPECT_EQ(parse_config("[disk]\ndirectory = '/a'\n", "k")->disk.directories, Paths{"/a"});
+  EXPECT_EQ(parse_config("[disk]\ndirectories = ['/a', '/b']\ndirectory = ''\n", "k")->disk.directories,
+            (Paths{"/a", "/b"}));
+  expect_error("[disk]\ndirectory = '/a'\ndirectories = ['/b']\n", "2:13", "not both");
+  expect_error("[disk]\ndirectories = ['/a', '/b', '/a']\n", "2:15", "/a is there twice");
+  expect_error("[disk]\ndirectories = ['a']\n", "2:15", "absolute paths");
+  expect_error("[disk]\ndirectories = '/a'\n", "2:15", "expected a list");
+}
+
 TEST(ConfigTest, a_choice_names_the_choices) {
   expect_error("log_level = 'loud'\n", "1:13",
                "expected one of \"debug\", \"info\", \"warn\", \"error\"");
-  expect_error("[disk]\nadmission = 'some'\n", "2:13", "expected one of \"all\", \"none\"");
-  expect_error("[disk]\nadmission = 1\n", "2:13", "expected one of \"all\", \"none\"");
+  const std::string choices = "expected one of \"all\", \"second_hit\", \"none\"";
+  expect_error("[disk]\nadmission = 'some'\n", "2:13", choices);
+  expect_error("[disk]\nadmission = 1\n", "2:13", choices);
 }
 
 TEST(ConfigTest, a_mode_is_octal_in_quotes) {
@@ -135,12 +147,13 @@ TEST(ConfigTest, what_is_printed_is_read_back_the_same) {
   config.index_blocks_max = 17;
   config.host = {12288, 3_MiB, false, true};
   config.device = {5_GiB, 64_KiB, false, true};
-  config.disk = {"/mnt/nvme", 7_MiB + 4096, 128_KiB, Admission::none};
+  config.disk = {{"/mnt/nvme", "/mnt/other"}, 7_MiB + 4096, 128_KiB, Admission::none, 5, DiskIo::threads};
   const auto again = parse_config(to_toml(config), "k");
   ASSERT_TRUE(again) << again.error().message;
   EXPECT_EQ(to_toml(*again), to_toml(config));
   EXPECT_EQ(again->socket, config.socket);
   EXPECT_EQ(again->socket_mode, config.socket_mode);
+  EXPECT_EQ(again->disk.directories, config.disk.directories);
   EXPECT_EQ(again->disk.capacity_bytes, config.disk.capacity_bytes);
   EXPECT_EQ(again->disk.admission, Admission::none);
   EXPECT_FALSE(again->host.huge_pages);

@@ -19,25 +19,42 @@ void FakeStore::complete(std::uint64_t number, Fate fate) {
   KVTIER_CHECK(found != operations_.end());
   const Operation operation = std::move(found->second);
   operations_.erase(found);
+  if (operation.cut_off) fate = Fate::unavailable;
   Result<void> result;
   switch (operation.asked.what) {
     case Asked::What::write:
-      result = finish_write(operation.write, fate);
+      // A write that was cut off may have been indexed or not.
+      result = finish_write(operation.write,
+                            fate == Fate::unavailable && number % 2 == 0 ? Fate::good : fate);
       break;
     case Asked::What::read:
       result = finish_read(operation.read, fate);
       break;
     case Asked::What::erase:
-      for (const Key& key : operation.asked.keys) index_.erase(key);
+      result = finish_erase(operation.asked.keys, fate);
+      break;
+    case Asked::What::scrub:
+      result = finish_scrub(operation.scrub, fate);
       break;
     case Asked::What::flush:
       break;
   }
+  if (fate == Fate::unavailable) result = make_error(Errc::unavailable, "cut off by the test");
   operation.done(result);
 }
 
-void FakeStore::complete_all() {
-  while (!operations_.empty()) complete(operations_.begin()->first);
+// Offline, the entries go before the store is back: at once, here.
+Result<void> FakeStore::finish_erase(const std::vector<Key>& keys, Fate) {
+  for (const Key& key : keys) index_.erase(key);
+  return {};
+}
+
+void FakeStore::set_online(bool online) {
+  if (online == online_) return;
+  KVTIER_CHECK(!online || operations_.empty());
+  online_ = online;
+  for (auto& [number, operation] : operations_) operation.cut_off = true;
+  if (changed_) changed_(online, "taken away by the test");
 }
 
 void FakeStore::spoil(const Key& key) {
@@ -65,38 +82,38 @@ void FakeStore::forget_extent(storage::ExtentId extent) {
   extents_.erase(extent.value);
 }
 
+Result<void> FakeStore::refused(Asked asked) {
+  if (!online_) return make_error(Errc::unavailable, "taken away by the test");
+  if (!std::exchange(journal_.refuse_next, false)) return {};
+  asked.accepted = false;
+  asked.device = device_;
+  journal_.asked.push_back(std::move(asked));
+  return make_error(Errc::no_space, "refused by the test");
+}
+
 Result<void> FakeStore::write(const Write& write, Done<void> done) {
-  Asked asked{Asked::What::write,
-              !std::exchange(refuse_next, false),
-              0,
-              {write.identity.key},
-              write.replaces,
-              write.extent.value,
+  Asked asked{Asked::What::write, true, 0, {write.identity.key}, write.replaces, write.extent.value,
               write.slot};
-  if (!asked.accepted) {
-    asked_.push_back(std::move(asked));
-    return make_error(Errc::no_space, "refused by the test");
-  }
-  Operation operation{std::move(asked), write, {}, std::move(done)};
-  start(std::move(operation));
+  if (auto good = refused(asked); !good) return good;
+  start({std::move(asked), write, {}, {}, std::move(done)});
   return {};
 }
 
 Result<void> FakeStore::read(const Read& read, Done<void> done) {
-  Asked asked{
-      Asked::What::read, !std::exchange(refuse_next, false), 0, {read.key}, {}, read.extent.value,
-      read.slot};
-  if (!asked.accepted) {
-    asked_.push_back(std::move(asked));
-    return make_error(Errc::no_space, "refused by the test");
-  }
-  Operation operation{std::move(asked), {}, read, std::move(done)};
-  start(std::move(operation));
+  Asked asked{Asked::What::read, true, 0, {read.key}, {}, read.extent.value, read.slot};
+  if (auto good = refused(asked); !good) return good;
+  start({std::move(asked), {}, read, {}, std::move(done)});
+  return {};
+}
+
+Result<void> FakeStore::scrub(const Scrub& scrub, Done<void> done) {
+  if (!online_) return make_error(Errc::unavailable, "taken away by the test");
+  start({{Asked::What::scrub, true, 0, {scrub.key}, {}, 0, 0}, {}, {}, scrub, std::move(done)});
   return {};
 }
 
 void FakeStore::erase(std::vector<Key> keys, Done<void> done) {
-  start({{Asked::What::erase, true, 0, std::move(keys), {}, 0, 0}, {}, {}, std::move(done)});
+  start({{Asked::What::erase, true, 0, std::move(keys), {}, 0, 0}, {}, {}, {}, std::move(done)});
 }
 
 void FakeStore::touch(std::vector<std::pair<Key, std::uint64_t>> stamps) {
@@ -116,12 +133,14 @@ Result<std::vector<std::pair<NamespaceId, std::vector<std::byte>>>> FakeStore::n
 }
 
 void FakeStore::flush(Done<void> done) {
-  start({{Asked::What::flush, true, 0, {}, {}, 0, 0}, {}, {}, std::move(done)});
+  start({{Asked::What::flush, true, 0, {}, {}, 0, 0}, {}, {}, {}, std::move(done)});
 }
 
 void FakeStore::start(Operation operation) {
-  operation.asked.operation = next_operation_++;
-  asked_.push_back(operation.asked);
+  operation.asked.operation = journal_.next_operation++;
+  operation.asked.device = device_;
+  operation.cut_off = !online_;
+  journal_.asked.push_back(operation.asked);
   operations_.emplace(operation.asked.operation, std::move(operation));
 }
 
@@ -133,6 +152,7 @@ std::span<std::byte> FakeStore::memory(std::uint32_t extent, std::uint32_t slot,
 Result<void> FakeStore::finish_write(const Write& write, Fate fate) {
   // The record is looked at before anything is changed.
   if (fate == Fate::corrupt) return make_error(Errc::corrupt, "failed by the test");
+  if (fate == Fate::unavailable) return {};
   if (write.replaces) {
     const auto old = index_.find(*write.replaces);
     if (old != index_.end() && old->second.at == write.to) index_.erase(old);
@@ -152,6 +172,7 @@ Result<void> FakeStore::finish_write(const Write& write, Fate fate) {
 
 Result<void> FakeStore::finish_read(const Read& read, Fate fate) {
   if (fate == Fate::io) return make_error(Errc::io, "failed by the test");
+  if (fate == Fate::unavailable) return {};
   const auto into = memory(read.extent.value, read.slot, read.record_bytes);
   const auto found = slots_.find({read.from.segment, read.from.slot});
   KVTIER_CHECK(found != slots_.end() && found->second.size() == read.record_bytes);
@@ -159,6 +180,47 @@ Result<void> FakeStore::finish_read(const Read& read, Fate fate) {
   if (fate == Fate::corrupt)
     into.back() ^= std::byte{1}, into[sizeof(RecordHeader)] ^= std::byte{1};
   return verify_checksums(into, read.ns, read.key);
+}
+
+Result<void> FakeStore::finish_scrub(const Scrub& scrub, Fate fate) {
+  if (fate == Fate::io) return make_error(Errc::io, "failed by the test");
+  if (fate == Fate::corrupt) return make_error(Errc::corrupt, "failed by the test");
+  if (fate == Fate::unavailable) return {};
+  const auto found = slots_.find({scrub.from.segment, scrub.from.slot});
+  KVTIER_CHECK(found != slots_.end() && found->second.size() == scrub.record_bytes);
+  return verify_checksums(found->second, scrub.ns, scrub.key);
+}
+
+FakeStore& FakeDisks::of(std::uint64_t operation) {
+  const auto found = std::ranges::find_if(stores_, [&](auto& s) { return s->has(operation); });
+  KVTIER_CHECK(found != stores_.end());
+  return **found;
+}
+
+FakeStore* FakeDisks::holder(const Key& key) {
+  for (const auto& store : stores_) {
+    if (store->indexed(key)) return store.get();
+  }
+  return nullptr;
+}
+
+std::vector<std::uint64_t> FakeDisks::under_way() const {
+  std::vector<std::uint64_t> numbers;
+  for (const auto& store : stores_) {
+    for (const auto number : store->under_way()) numbers.push_back(number);
+  }
+  std::ranges::sort(numbers);
+  return numbers;
+}
+
+void FakeDisks::complete_all() {
+  for (auto numbers = under_way(); !numbers.empty(); numbers = under_way()) complete(numbers[0]);
+}
+
+std::size_t FakeDisks::records() const {
+  std::size_t records = 0;
+  for (const auto& store : stores_) records += store->records();
+  return records;
 }
 
 }  // namespace kvtier::daemon::testing

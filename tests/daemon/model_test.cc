@@ -91,6 +91,30 @@ TEST_F(CacheModelTest, with_a_short_write_queue_writes_are_dropped_as_the_model_
   EXPECT_GT(seen.dropped_writes, 1000U);
 }
 
+TEST_F(CacheModelTest, with_two_disks_that_come_and_go_the_cache_does_exactly_what_the_model_does) {
+  Seen seen;
+  for (std::uint32_t seed = 301; seed <= 330 && !HasFailure(); ++seed) {
+    run({.seed = seed, .sizes = {.disk_slots = 48, .disks = 2}}, 4000, seen);
+  }
+  if (!HasFailure()) seen.expect_much();
+}
+
+TEST_F(CacheModelTest, with_three_disks_and_records_of_two_sizes_the_cache_keeps_every_rule) {
+  Seen seen;
+  for (std::uint32_t seed = 401; seed <= 412 && !HasFailure(); ++seed) {
+    run({.seed = seed, .wide_too = true, .sizes = {.disk_slots = 32, .disks = 3}}, 4000, seen);
+  }
+}
+
+TEST_F(CacheModelTest, with_second_hit_blocks_are_written_when_the_model_says) {
+  Seen seen;
+  for (std::uint32_t seed = 501; seed <= 512 && !HasFailure(); ++seed) {
+    run({.seed = seed, .sizes = {.admission = Admission::second_hit}}, 4000, seen);
+  }
+  EXPECT_GT(seen.evictions[index_of(Tier::host)], 1000U);
+  EXPECT_GT(seen.hits[index_of(Tier::disk)], 100U);
+}
+
 // Engines lease a prefix, add blocks behind it, and release it, whatever the disk does meanwhile: a
 // prefix's tail is always evicted before its head.
 TEST_F(CacheModelTest, at_rest_no_block_is_newer_than_its_parent) {

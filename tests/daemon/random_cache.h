@@ -36,6 +36,7 @@ class RandomCache {
   CacheModel& model() noexcept { return model_; }
 
   void step() {
+    if (options_.sizes.disks > 1 && below(200) == 0) return change_health();
     const unsigned what = below(1000);
     cache_.store().refuse_next = below(60) == 0;
     if (what < 200) return lease();
@@ -54,6 +55,9 @@ class RandomCache {
   // Ends everything and completes what is under way.
   void finish() {
     cache_.store().refuse_next = false;
+    for (std::uint32_t d = 0; d < cache_.store().size(); ++d) {
+      if (!cache_.store()[d].online()) set_online(d, true);
+    }
     while (!sessions_.empty()) end_session(0, false);
     for (std::uint32_t p = 0; p < kProcesses; ++p) end_process(p);
     while (!cache_.store().under_way().empty())
@@ -208,8 +212,23 @@ class RandomCache {
         asked.what == FakeStore::Asked::What::flush) {
       fate = FakeStore::Fate::good;
     }
+    if (cache_.store().cut_off(operation)) fate = FakeStore::Fate::unavailable;
     cache_.store().complete(operation, fate);
     model_.completed(asked, fate);
+  }
+
+  void change_health() {
+    const std::uint32_t disk = below(options_.sizes.disks);
+    set_online(disk, !cache_.store()[disk].online());
+  }
+  void set_online(std::uint32_t disk, bool online) {
+    FakeStore& store = cache_.store()[disk];
+    cache_.store().refuse_next = false;
+    // What was cut off fails before the store is back, and so does what that brings.
+    while (online && !store.under_way().empty())
+      complete(store.under_way()[0], FakeStore::Fate::unavailable);
+    store.set_online(online);
+    model_.health(disk, online);
   }
 
   void forget() {

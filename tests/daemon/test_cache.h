@@ -14,6 +14,8 @@ struct CacheSizes {
   std::uint32_t device_slots = 24, host_slots = 40, disk_slots = 96;  // of kRecordBytes
   std::uint32_t extent_slots = 16, segment_slots = 16;
   std::uint32_t write_queue_max = 64, writes_submitted_max = 64;
+  std::uint32_t disks = 1;  // each of disk_slots
+  Admission admission = Admission::all;
 };
 
 struct Ready {
@@ -29,23 +31,38 @@ class TestCache {
   static constexpr std::uint64_t kSegmentHeaderBytes = 4096;
 
   explicit TestCache(const CacheSizes& sizes = {}, bool with_disk = true)
-      : device_memory_(storage::make_memfd_extents(Tier::device, {})),
+      : store_(sizes.disks),
+        device_memory_(storage::make_memfd_extents(Tier::device, {})),
         host_memory_(storage::make_memfd_extents(Tier::host, {})),
         directory_(DirectoryWriter::create(sizes.blocks_max, std::array<std::byte, 16>{}).value()),
         cache_(options(sizes), {device_memory_.get(), host_memory_.get(),
-                                with_disk ? &store_ : nullptr, &directory_}) {
+                                with_disk ? ports(store_) : std::vector<DiskTier::Port>{}, &directory_}) {
     cache_.on_ready = [this](SessionId session, LeaseId lease,
                              std::span<const BlockCache::Landed> landed) {
       for (const auto& block : landed) ready.push_back({session, lease, block.block, block.slot});
     };
     MemoryTier& host = cache_.memory(Tier::host);
-    host.on_created = [this](storage::Extent& extent) { (void)store_.register_extent(extent); };
-    host.on_retired = [this](storage::Extent& extent) { store_.forget_extent(extent.id()); };
+    host.on_created = [this](storage::Extent& extent) {
+      for (std::size_t d = 0; d < store_.size(); ++d) (void)store_[d].register_extent(extent);
+    };
+    host.on_retired = [this](storage::Extent& extent) {
+      for (std::size_t d = 0; d < store_.size(); ++d) store_[d].forget_extent(extent.id());
+    };
   }
 
   BlockCache* operator->() noexcept { return &cache_; }
   BlockCache& operator*() noexcept { return cache_; }
-  FakeStore& store() noexcept { return store_; }
+  FakeDisks& store() noexcept { return store_; }
+  static std::vector<DiskTier::Port> ports(FakeDisks& stores) {
+    std::vector<DiskTier::Port> ports;
+    for (std::size_t d = 0; d < stores.size(); ++d)
+      ports.push_back({&stores[d], "/disk" + std::to_string(d)});
+    return ports;
+  }
+  // The number of the disk that a block lies on.
+  std::uint32_t disk_of(const TestBlock& block) {
+    return device_of(find(block.key())->places[index_of(Tier::disk)]);
+  }
   const DirectoryWriter& directory() const noexcept { return directory_; }
   std::vector<Ready> ready;  // events so far
 
@@ -104,19 +121,17 @@ class TestCache {
   }
 
   // The eviction order, newest first.
-  std::vector<Key> order(Tier tier, std::uint64_t record_bytes) {
+  std::vector<Key> order(Tier tier, std::uint64_t record_bytes, std::uint32_t disk = 0) {
     std::vector<Key> keys;
-    for (BlockId id = cache_.catalogue().oldest(tier, record_bytes); id != kNoBlock;) {
-      const Block& block = cache_.catalogue().block(id);
-      keys.insert(keys.begin(), block.key);
-      id = block.lru[index_of(tier)].newer;
+    for (BlockId id = cache_.catalogue().oldest(tier, record_bytes, disk); id != kNoBlock;) {
+      keys.insert(keys.begin(), cache_.catalogue().block(id).key);
+      id = cache_.catalogue().evicted_after(id, tier);
     }
     return keys;
   }
 
   static constexpr ProcessId kWriter{100, 1};
 
- private:
   static BlockCache::Options options(const CacheSizes& sizes) {
     BlockCache::Options options;
     options.blocks_max = sizes.blocks_max;
@@ -128,10 +143,12 @@ class TestCache {
     options.disk.write_queue_max = sizes.write_queue_max;
     options.disk.write_queue_bytes_max = sizes.host_slots * kRecordBytes;
     options.disk.writes_submitted_max = sizes.writes_submitted_max;
+    options.disk.admission = sizes.admission;
     return options;
   }
 
-  FakeStore store_;
+ private:
+  FakeDisks store_;
   std::unique_ptr<storage::MemoryExtents> device_memory_, host_memory_;
   DirectoryWriter directory_;
   BlockCache cache_;

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "client/base/check.h"
@@ -137,15 +138,56 @@ bool WireClient::is_closed() {
   return error_ && error_->code == Errc::unavailable;
 }
 
-std::uint32_t WireClient::open(const Namespace& ns) {
+std::optional<std::uint32_t> WireClient::try_open(const Namespace& ns) {
   const auto encoded = encode(ns);
-  std::uint32_t handle = 0;
-  KVTIER_CHECK(request(
+  std::optional<std::uint32_t> handle;
+  request(
       [&](Builder m) {
         m.setOpenNamespace({reinterpret_cast<const kj::byte*>(encoded.data()), encoded.size()});
       },
-      [&](Reader m) { handle = m.getOpened(); }));
+      [&](Reader m) { handle = m.getOpened(); });
   return handle;
+}
+
+std::uint32_t WireClient::open(const Namespace& ns) {
+  const auto handle = try_open(ns);
+  KVTIER_CHECK(handle.has_value());
+  return *handle;
+}
+
+std::span<std::byte> WireClient::record(std::uint64_t slot) const {
+  const Extent& extent = extents_.at(static_cast<std::uint32_t>(slot >> 32));
+  return extent.memory.bytes().subspan(static_cast<std::uint32_t>(slot) * extent.slot_bytes,
+                                       extent.slot_bytes);
+}
+
+std::vector<WireClient::Seen> WireClient::look(std::uint32_t ns, const Namespace& of,
+                                               std::span<const TestBlock> prefix) {
+  const auto keys = keys_of(prefix);
+  std::vector<std::uint64_t> slots;
+  std::uint64_t lease = 0;
+  ready.clear();
+  request(
+      [&](Builder m) {
+        auto l = m.initLease();
+        l.setNs(ns);
+        l.setKeys({reinterpret_cast<const kj::byte*>(keys.data()), keys.size() * sizeof(Key)});
+      },
+      [&](Reader m) {
+        lease = m.getLeased().getLease();
+        for (const auto slot : m.getLeased().getSlots()) slots.push_back(slot);
+      });
+  const auto pending = static_cast<std::size_t>(std::ranges::count(slots, std::uint64_t{0}));
+  std::vector<Seen> seen;
+  if (slots.empty() || !wait_ready(pending)) return seen;
+  const RecordLayout layout = RecordLayout::of(of);
+  for (std::uint32_t i = 0; i < slots.size(); ++i) {
+    const std::uint64_t slot = slots[i] != 0 ? slots[i] : ready.at(i);
+    const bool right = slot != 0 && record_is(record(slot), layout, prefix[i]);
+    seen.push_back(slot == 0 ? Seen::failed : right ? Seen::right : Seen::wrong);
+  }
+  send([&](Builder m) { m.initRelease(1).set(0, lease); });
+  return seen;
 }
 
 std::vector<std::uint64_t> WireClient::reserve(std::uint32_t ns, std::uint32_t count) {
@@ -167,9 +209,7 @@ bool WireClient::put(std::uint32_t ns, const Namespace& of, const TestBlock& blo
   const auto slots = reserve(ns, 1);
   if (slots.empty()) return false;
   const RecordLayout layout = RecordLayout::of(of);
-  const Extent& extent = extents_.at(static_cast<std::uint32_t>(slots[0] >> 32));
-  const std::size_t at = static_cast<std::uint32_t>(slots[0]) * extent.slot_bytes;
-  fill_record(extent.memory.bytes().subspan(at, extent.slot_bytes), layout, block);
+  fill_record(record(slots[0]), layout, block);
   std::uint32_t taken = 0;
   request(
       [&](Builder m) {

@@ -40,10 +40,21 @@ class WireClient {
 
   // What a well-behaved client does.
   std::uint32_t open(const Namespace& ns);
+  // None if the connection ends first.
+  std::optional<std::uint32_t> try_open(const Namespace& ns);
+  // The memory of a slot that the daemon has named.
+  std::span<std::byte> record(std::uint64_t slot) const;
   std::vector<std::uint64_t> reserve(std::uint32_t ns, std::uint32_t count);
   // Fills a slot and commits; whether it was taken.
   bool put(std::uint32_t ns, const Namespace& of, const TestBlock& block);
   std::vector<std::uint64_t> lease(std::uint32_t ns, std::span<const TestBlock> prefix);
+  // Leases, waits for what comes from disk, and releases. Of each block granted: whether its bytes came (a
+  // failed read is none) and are right.
+  enum class Seen { right, wrong, failed };
+  std::vector<Seen> look(std::uint32_t ns, const Namespace& of, std::span<const TestBlock> prefix);
+  bool flush() {
+    return request([](Builder m) { m.setFlush(); });
+  }
   // The slots of a ready event, in the order of the lease's blocks, once all have come.
   bool wait_ready(std::size_t blocks);
   std::map<std::uint32_t, std::uint64_t> ready;

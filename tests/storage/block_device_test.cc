@@ -160,6 +160,22 @@ TEST_P(BlockDeviceTest, WakeFromAnotherThreadEndsTheWait) {
   EXPECT_TRUE(out.empty());
 }
 
+TEST_P(BlockDeviceTest, WaitEndsAtItsTimeWithNothingToReap) {
+  std::vector<BlockDevice::Completion> out;
+  device_->reap(out, BlockDevice::Wait::yes, std::chrono::milliseconds(1));
+  EXPECT_TRUE(out.empty());
+}
+
+TEST_P(BlockDeviceTest, TransfersOfEveryPriorityComplete) {
+  using Priority = BlockDevice::Priority;
+  for (const Priority priority : {Priority::scrub, Priority::write, Priority::read}) {
+    auto one = transfer(0, 0, 4096, 1);
+    one.priority = priority;
+    device_->read(one);
+  }
+  for (const auto& completion : reap(3)) EXPECT_TRUE(completion.result);
+}
+
 TEST_P(BlockDeviceTest, WorksWithoutDirectIoOnAFileSystemThatHasNone) {
   const std::filesystem::path path = "/dev/shm/kvtier-device-test-" + std::to_string(::getpid());
   {
@@ -187,7 +203,12 @@ std::unique_ptr<BlockDevice> unfaulty(std::unique_ptr<BlockDevice> inner) {
 
 INSTANTIATE_TEST_SUITE_P(
     Kinds, BlockDeviceTest,
-    ::testing::Values(Kind{"uring", make_uring_device},
+    ::testing::Values(Kind{"uring",
+                           [](BlockDevice::Limits limits) { return make_uring_device(limits); }},
+                      Kind{"sqpoll",
+                           [](BlockDevice::Limits limits) {
+                             return make_uring_device(limits, {.sqpoll = true});
+                           }},
                       Kind{"threads",
                            [](BlockDevice::Limits limits) -> Result<std::unique_ptr<BlockDevice>> {
                              return make_thread_device(limits);

@@ -14,7 +14,7 @@ namespace {
 using namespace testing;
 
 constexpr std::uint32_t kRecords = 12;  // of each kind, in a segment each
-constexpr unsigned kCases = 400;
+constexpr unsigned kCases = 10'000;
 
 class DamagedSegments {
  public:

@@ -9,9 +9,10 @@
 
 namespace kvtier::storage::testing {
 
-TestDirectory::TestDirectory() {
+TestDirectory::TestDirectory(Where where) {
   static std::atomic<unsigned> next = 0;
-  path_ = std::filesystem::path(KVTIER_TEST_DIRECTORY) /
+  const bool in_memory = where == Where::memory && ::access("/dev/shm", W_OK) == 0;
+  path_ = std::filesystem::path(in_memory ? "/dev/shm/kvtier-tests" : KVTIER_TEST_DIRECTORY) /
           (std::to_string(::getpid()) + "-" + std::to_string(next++));
   std::filesystem::create_directories(path_);
 }

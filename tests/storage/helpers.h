@@ -21,10 +21,12 @@
 
 namespace kvtier::storage::testing {
 
-// A fresh directory below the build directory (on a real disk), removed at the end.
+// A fresh directory, removed at the end: below the build directory (on a real disk), or, for tests
+// that open hundreds of stores, in memory where the host has such a file system.
 class TestDirectory {
  public:
-  TestDirectory();
+  enum class Where { disk, memory };
+  explicit TestDirectory(Where where = Where::disk);
   ~TestDirectory();
   const std::filesystem::path& path() const noexcept { return path_; }
 

@@ -167,6 +167,20 @@ TEST_F(RecordStoreTest, ClosedStoreRefusesAndPostsNothingMore) {
   store->close();
 }
 
+TEST_F(RecordStoreTest, WorksWithoutIoUringAndWithItsPollingThread) {
+  for (const bool threads : {true, false}) {
+    auto options = options_;
+    options.directory = directory_.path() / (threads ? "threads" : "sqpoll");
+    options.force_threads = threads;
+    options.sqpoll = !threads;
+    TestStore store(options);
+    const TestRecord record(1, 1);
+    ASSERT_TRUE(store.write(record, {0, 0}));
+    EXPECT_TRUE(record.equals(*store.read(record, {0, 0})));
+    EXPECT_TRUE(store.flush());
+  }
+}
+
 TEST_F(RecordStoreTest, ManyRecordsInFlightAtOnceAllCompleteRight) {
   for (const bool threads : {false, true}) {
     auto options = options_;

@@ -156,7 +156,8 @@ TEST_F(StoreOpenTest, RecordsOfASegmentWithADamagedHeaderAreForgottenAndItsPlace
   EXPECT_EQ(recovered(), 10u);
   TestStore store(options_);
   EXPECT_TRUE(store.write(TestRecord(0, 3), {0, 0}));
-  EXPECT_EQ(store->stats().file_bytes / options_.segment_bytes, 10u);  // two segments and the log
+  // Two segments, one that may have been made ahead, and an index of less than a mebibyte.
+  EXPECT_LE(store->stats().file_bytes / options_.segment_bytes, 3u);
 }
 
 TEST_F(StoreOpenTest, LoweredCapacityRemovesWhatLiesPastIt) {

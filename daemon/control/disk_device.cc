@@ -1,0 +1,93 @@
+#include "daemon/control/disk_device.h"
+
+#include <algorithm>
+
+#include "client/base/check.h"
+#include "client/base/points.h"
+
+namespace kvtier::daemon {
+
+using storage::DiskLocation;
+
+DiskDevice::DiskDevice(Options options, storage::RecordStore& store)
+    : options_(std::move(options)),
+      store_(&store),
+      space_(options_.segments_bytes, std::max<std::uint64_t>(options_.segment_bytes, 1)) {}
+
+void DiskDevice::set_online(bool online, const std::string& why) {
+  online_ = online;
+  ++health_changes_;
+  set_why(why);
+  if (!online) return;
+  for (const DiskLocation at : std::exchange(free_when_online_, {})) space_.free(at);
+}
+
+void DiskDevice::set_block(DiskLocation at, BlockId block) {
+  if (blocks_in_.size() <= at.segment) blocks_in_.resize(at.segment + 1);
+  auto& slots = blocks_in_[at.segment];
+  if (slots.size() <= at.slot) {
+    // All at once: a segment fills up.
+    const std::uint32_t whole =
+        storage::slots_per_segment(options_.segment_bytes, space_.slot_bytes_of(at.segment));
+    slots.resize(std::max(at.slot + 1, whole), kNoBlock);
+  }
+  KVTIER_CHECK((slots[at.slot] == kNoBlock) != (block == kNoBlock));
+  slots[at.slot] = block;
+  block == kNoBlock ? --blocks_ : ++blocks_;
+  for (Watched& watched : watched_) watched.disturbed |= watched.at == at;
+}
+
+BlockId DiskDevice::block_at(DiskLocation at) const noexcept {
+  if (at.segment >= blocks_in_.size() || at.slot >= blocks_in_[at.segment].size()) return kNoBlock;
+  return blocks_in_[at.segment][at.slot];
+}
+
+void DiskDevice::prefetch(DiskLocation at) const noexcept {
+  if (at.segment >= blocks_in_.size() || at.slot >= blocks_in_[at.segment].size()) return;
+  __builtin_prefetch(&blocks_in_[at.segment][at.slot], 1);
+}
+
+void DiskDevice::erase(std::vector<Key> keys, std::vector<DiskLocation> slots,
+                       std::function<void()> done) {
+  store_->erase(std::move(keys), [this, slots = std::move(slots),
+                                  done = std::move(done)](const Result<void>& result) {
+    erased(slots, result);
+    done();
+  });
+}
+
+void DiskDevice::erased(const std::vector<DiskLocation>& slots, const Result<void>& result) {
+  KVTIER_POINT("daemon.disk.erased");
+  const bool later = !result && result.error().code == Errc::unavailable;
+  for (const DiskLocation at : slots) {
+    if (later && !online_) {
+      free_when_online_.push_back(at);
+    } else if (result || later) {
+      space_.free(at);
+    } else {
+      space_.retire(at);
+    }
+  }
+}
+
+void DiskDevice::watch(DiskLocation at) {
+  KVTIER_CHECK(watched_.size() < storage::kScrubsMax);
+  watched_.push_back({at, false});
+}
+
+bool DiskDevice::unwatch(DiskLocation at) {
+  const auto found = std::ranges::find(watched_, at, &Watched::at);
+  KVTIER_CHECK(found != watched_.end());
+  const bool kept = !found->disturbed;
+  watched_.erase(found);
+  return kept;
+}
+
+void DiskDevice::flush(std::function<void(Result<void>)> done) {
+  store_->flush([this, covered = writes_settled_, done = std::move(done)](const Result<void>& result) {
+    if (result) writes_synced_ = std::max(writes_synced_, covered);
+    done(result);
+  });
+}
+
+}  // namespace kvtier::daemon

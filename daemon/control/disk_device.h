@@ -1,0 +1,93 @@
+// One directory of the disk tier: its store, which of its slots are free, which block lies in which, and
+// whether it can be used now. Owned by the control thread; outlives every operation of its store.
+//
+// A device that is offline keeps its blocks. What is erased meanwhile leaves the index at the latest before
+// the device is online again, so only then are those slots free.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/control/block_index.h"
+#include "storage/disk/disk_space.h"
+#include "storage/disk/record_store.h"
+
+namespace kvtier::daemon {
+
+class DiskDevice {
+ public:
+  struct Options {
+    std::string directory;             // for people
+    std::uint64_t segments_bytes = 0;  // cap for segments
+    std::uint64_t segment_bytes = 0;
+  };
+  struct Counts {
+    std::uint64_t failures = 0;  // reads and writes that the device failed
+    std::uint64_t corrupt = 0;   // records that did not hold when they were read
+  };
+
+  // `store` outlives this.
+  DiskDevice(Options options, storage::RecordStore& store);
+
+  storage::RecordStore& store() const noexcept { return *store_; }
+  storage::DiskSpace& space() noexcept { return space_; }
+  const storage::DiskSpace& space() const noexcept { return space_; }
+  const std::string& directory() const noexcept { return options_.directory; }
+  std::uint64_t cap_bytes() const noexcept { return options_.segments_bytes; }
+
+  bool online() const noexcept { return online_; }
+  const std::string& why() const noexcept { return why_; }
+  void set_online(bool online, const std::string& why);
+  void set_why(const std::string& why) { why_ = online_ ? std::string() : why; }
+  std::uint64_t health_changes() const noexcept { return health_changes_; }
+
+  void set_block(storage::DiskLocation at, BlockId block);
+  // kNoBlock where the slot holds none.
+  BlockId block_at(storage::DiskLocation at) const noexcept;
+  // The slots of a segment, perhaps none.
+  const std::vector<BlockId>& blocks_in(std::uint32_t segment) const noexcept {
+    return blocks_in_[segment];
+  }
+  std::uint32_t segments() const noexcept { return static_cast<std::uint32_t>(blocks_in_.size()); }
+  std::uint64_t blocks() const noexcept { return blocks_; }
+  void prefetch(storage::DiskLocation at) const noexcept;
+
+  // Removes index entries; then the slots, which hold no block, are free, and `done` runs.
+  void erase(std::vector<Key> keys, std::vector<storage::DiskLocation> slots,
+             std::function<void()> done = [] {});
+
+  // From watch() to unwatch(), which says whether the slot kept its block all the time. At most
+  // storage::kScrubsMax slots at a time.
+  void watch(storage::DiskLocation at);
+  bool unwatch(storage::DiskLocation at);
+
+  // Whether a record may have been written that no flush has covered.
+  bool unsynced() const noexcept { return writes_settled_ != writes_synced_; }
+  void write_settled() noexcept { ++writes_settled_; }
+  void flush(std::function<void(Result<void>)> done);
+
+  Counts counts;
+
+ private:
+  struct Watched {
+    storage::DiskLocation at;
+    bool disturbed = false;
+  };
+  void erased(const std::vector<storage::DiskLocation>& slots, const Result<void>& result);
+
+  Options options_;
+  storage::RecordStore* store_;
+  storage::DiskSpace space_;
+  bool online_ = true;
+  std::string why_;
+  std::uint64_t health_changes_ = 0;
+  std::vector<std::vector<BlockId>> blocks_in_;  // by segment, then slot
+  std::uint64_t blocks_ = 0;
+  std::vector<storage::DiskLocation> free_when_online_;
+  std::vector<Watched> watched_;
+  std::uint64_t writes_settled_ = 0, writes_synced_ = 0;
+};
+
+}  // namespace kvtier::daemon

@@ -1,0 +1,111 @@
+// A restart: the stores' indices become the catalogue's blocks again.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "client/base/points.h"
+#include "daemon/control/disk_tier.h"
+
+namespace kvtier::daemon {
+
+Result<std::uint64_t> DiskTier::recover() {
+  std::vector<Recovered> order;
+  // All namespaces first: one store may know of a namespace what another, whose index was lost, does not.
+  for (const auto& on : devices_) {
+    auto namespaces = on->store().namespaces();
+    if (!namespaces) return namespaces.error();
+    for (const auto& [id, encoded] : *namespaces) {
+      if (auto opened = catalogue_.namespaces().open(encoded); !opened) {
+        spdlog::warn("disk tier: namespace {} is not understood: {}", to_hex(id),
+                     opened.error().message);
+      }
+    }
+  }
+  for (std::uint32_t number = 0; number < devices_.size(); ++number) {
+    if (const auto taken = take_over_all(number, order); !taken) return taken.error();
+  }
+  // Oldest first, and within one access the tail of a prefix before its head: the order of
+  // eviction. Orphans, which serve nobody yet, go before all others.
+  const auto is_orphan = [&](const Recovered& r) {
+    return catalogue_.namespaces()[catalogue_.block(r.id).ns].is_orphan();
+  };
+  const bool any_orphan = catalogue_.namespaces().orphan_blocks() != 0;
+  const auto others =
+      any_orphan ? std::ranges::partition(order, is_orphan).begin() : order.begin();
+  const auto older = [](const Recovered& a, const Recovered& b) {
+    return std::pair(a.last_access, b.block_index) < std::pair(b.last_access, a.block_index);
+  };
+  std::sort(order.begin(), others, older);
+  std::sort(others, order.end(), older);
+  std::uint64_t newest = 0;
+  std::vector<BlockId> ids(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    newest = std::max(newest, order[i].last_access);
+    ids[i] = order[i].id;
+  }
+  catalogue_.enlist_newest(ids, Tier::disk);
+  KVTIER_POINT("daemon.recovered");
+  if (present()) {
+    spdlog::info("disk tier: {} blocks, {} bytes taken over, {} of namespaces not known yet",
+                 catalogue_.counts(Tier::disk).blocks, catalogue_.counts(Tier::disk).bytes,
+                 catalogue_.namespaces().orphan_blocks());
+  }
+  return newest;
+}
+
+// The entries come in the order of their keys. Each is taken over a little after it came, when the
+// words of the tables that it will change have been loaded.
+Result<void> DiskTier::take_over_all(std::uint32_t number, std::vector<Recovered>& order) {
+  constexpr std::size_t kAhead = 16;
+  std::array<storage::DiskEntry, kAhead> coming;
+  std::size_t came = 0;
+  std::vector<Key> unusable;
+  const auto take = [&](const storage::DiskEntry& entry) {
+    const auto id = take_over(number, entry);
+    if (id) return order.push_back({entry.last_access, entry.identity.block_index, *id});
+    spdlog::warn("disk tier: block {} is not taken over: {}", to_hex(entry.identity.key),
+                 id.error().message);
+    unusable.push_back(entry.identity.key);
+  };
+  DiskDevice& on = device(number);
+  const auto read = on.store().recover([&](const storage::DiskEntry& entry) {
+    storage::DiskEntry& place = coming[came % kAhead];
+    if (came++ >= kAhead) take(place);
+    catalogue_.prefetch(entry.identity.key);
+    on.prefetch(entry.at);
+    place = entry;
+  });
+  if (!read) return read;
+  for (std::size_t i = came - std::min(came, kAhead); i < came; ++i) take(coming[i % kAhead]);
+  if (!unusable.empty()) on.erase(std::move(unusable), {});
+  return {};
+}
+
+Result<BlockId> DiskTier::take_over(std::uint32_t number, const storage::DiskEntry& entry) {
+  if (catalogue_.taken(entry.identity.key)) return make_error(Errc::corrupt, "indexed twice");
+  if (catalogue_.size() == catalogue_.capacity()) {
+    return make_error(Errc::no_space, "the index is full: raise index.blocks_max");
+  }
+  Namespaces& namespaces = catalogue_.namespaces();
+  auto ns = namespaces.find(entry.identity.ns);
+  if (!ns) {
+    const auto added = namespaces.add_orphan(entry.identity.ns, entry.record_bytes);
+    if (!added) return added.error();
+    ns = *added;
+  }
+  if (namespaces[*ns].layout.record_bytes != entry.record_bytes) {
+    return make_error(Errc::corrupt, "its size is not its namespace's");
+  }
+  if (auto claimed = device(number).space().claim(entry.at, entry.record_bytes); !claimed) {
+    return claimed.error();
+  }
+  const BlockId id = catalogue_.add(*ns, entry.identity.key, entry.identity.block_index);
+  catalogue_.set_last_access(id, entry.last_access);
+  device(number).set_block(entry.at, id);
+  catalogue_.place_unlisted(id, Tier::disk, disk_place(number, entry.at));
+  return id;
+}
+
+}  // namespace kvtier::daemon

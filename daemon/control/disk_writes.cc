@@ -1,0 +1,250 @@
+// Write-through: who is admitted, which device and slot a record gets, and what becomes of a write that
+// fails.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "client/base/points.h"
+#include "daemon/control/disk_tier.h"
+#include "daemon/limits.h"
+
+namespace kvtier::daemon {
+
+using storage::DiskLocation;
+
+void DiskTier::committed(BlockId id, const Key& parent) {
+  if (options_.admission == Admission::all) write_through(id, parent);
+}
+
+void DiskTier::seen_again(BlockId id, const Key& parent) {
+  if (options_.admission == Admission::second_hit) write_through(id, parent);
+}
+
+void DiskTier::write_through(BlockId id, const Key& parent) {
+  if (!present()) return;
+  const Block& block = catalogue_.block(id);
+  if (block.write_queued || block.tiers.has(Tier::disk)) return;
+  const std::uint64_t bytes = catalogue_.record_bytes(id);
+  // One block may always wait, however small the bound.
+  const bool room = queued() < options_.write_queue_max &&
+                    (queued() == 0 || queued_bytes_ + bytes <= options_.write_queue_bytes_max);
+  if (!room || !any_online() || !catalogue_.hold(id, Tier::host)) {
+    ++counts_.dropped_writes;
+    return;
+  }
+  queued_bytes_ += bytes;
+  catalogue_.set_write_queued(id, true);
+  queue_.push_back({id, parent, next_ticket_++});
+  KVTIER_POINT("daemon.write.queued");
+  pump();
+}
+
+void DiskTier::pump() {
+  if (std::exchange(pumping_, true)) return;  // a completion that ran inside submit()
+  while (!queue_.empty() && writing_.size() < options_.writes_submitted_max) {
+    const Waiting next = queue_.front();
+    if (!submit(next)) break;
+    queue_.pop_front();
+  }
+  pumping_ = false;
+  settle_flushes();
+}
+
+// False: not now; a completion will pump again. `next` is the head of the queue.
+bool DiskTier::submit(const Waiting& next) {
+  const std::uint64_t bytes = catalogue_.record_bytes(next.block);
+  const auto room = room_for(bytes);
+  if (!room) {
+    if (any_online() && (emptying_ || empty_a_segment_for(bytes))) return false;
+    if (any_online() && !writing_.empty()) return false;
+    give_up(next);
+    return true;
+  }
+  writing_.emplace(next.ticket, Writing{next, *room, std::nullopt});
+  if (const auto sent = send(next, *room); !sent) {
+    writing_.erase(next.ticket);
+    // The store's own word that it is offline is on its way.
+    const bool offline = sent.error().code == Errc::unavailable;
+    if (offline) health_changed(room->device, false, sent.error().message);
+    if (!offline || !move_elsewhere(next)) give_up(next);
+    give_back(next, *room, false);
+  }
+  return true;
+}
+
+Result<void> DiskTier::send(const Waiting& next, const Room& room) {
+  const Block& block = catalogue_.block(next.block);
+  const Place from = block.places[index_of(Tier::host)];
+  storage::RecordStore::Write write;
+  write.identity = {catalogue_.namespaces()[block.ns].id, block.key, next.parent, block.block_index};
+  write.last_access = block.last_access;
+  write.to = room.at;
+  write.slot_bytes = write.record_bytes = catalogue_.record_bytes(next.block);
+  write.extent = ExtentId(from.container);
+  write.slot = from.slot;
+  write.replaces = room.replaces;
+  auto sent = device(room.device).store().write(
+      write, [this, ticket = next.ticket](const Result<void>& result) { written(ticket, result); });
+  KVTIER_POINT("daemon.write.submitted");
+  return sent;
+}
+
+// A free slot; or else the slot of the oldest block of this size, on whichever device has the older one.
+std::optional<DiskTier::Room> DiskTier::room_for(std::uint64_t record_bytes) {
+  if (auto free = free_room(record_bytes)) return free;
+  BlockId victim = kNoBlock;
+  for (std::uint32_t number = 0; number < devices_.size(); ++number) {
+    if (!device(number).online()) continue;
+    const BlockId oldest = catalogue_.oldest(Tier::disk, record_bytes, number);
+    if (oldest == kNoBlock) continue;
+    if (victim == kNoBlock ||
+        catalogue_.block(oldest).last_access < catalogue_.block(victim).last_access) {
+      victim = oldest;
+    }
+  }
+  if (victim == kNoBlock) return std::nullopt;
+  const Key key = catalogue_.block(victim).key;
+  ++counts_.evictions;
+  const Place at = unplace(victim);
+  KVTIER_POINT("daemon.disk.evicted");
+  return Room{device_of(at), location_of(at), key};
+}
+
+// From the online device with the smallest part of its capacity in use that has one.
+std::optional<DiskTier::Room> DiskTier::free_room(std::uint64_t record_bytes) {
+  std::uint32_t tried = ~online_;
+  while (true) {
+    std::uint32_t best = limits::kDisksMax;
+    for (std::uint32_t number = 0; number < devices_.size(); ++number) {
+      // Of equal capacity all, so the bytes in use compare as the shares do.
+      if ((tried >> number & 1) == 0 &&
+          (best == limits::kDisksMax ||
+           device(number).space().bytes_in_use() < device(best).space().bytes_in_use())) {
+        best = number;
+      }
+    }
+    if (best == limits::kDisksMax) return std::nullopt;
+    if (const auto at = device(best).space().allocate(record_bytes)) return Room{best, *at, {}};
+    tried |= 1U << best;
+  }
+}
+
+// Records of one size have no room while others fill the disk: the segment of the coldest of those is
+// emptied, as far as nobody reads from it.
+bool DiskTier::empty_a_segment_for(std::uint64_t record_bytes) {
+  const BlockId coldest = catalogue_.oldest_of_other_size(Tier::disk, record_bytes, online_);
+  if (coldest == kNoBlock) return false;
+  DiskDevice& on = device_of_block(coldest);
+  std::vector<Key> keys;
+  std::vector<DiskLocation> slots;
+  const std::vector<BlockId> there = on.blocks_in(location_of(place_of(coldest)).segment);
+  for (const BlockId id : there) {
+    if (id == kNoBlock || catalogue_.block(id).holds[index_of(Tier::disk)] != 0) continue;
+    keys.push_back(catalogue_.block(id).key);
+    slots.push_back(location_of(unplace(id)));
+  }
+  counts_.evictions += keys.size();
+  emptying_ = true;
+  on.erase(std::move(keys), std::move(slots), [this] {
+    KVTIER_POINT("daemon.segment.emptied");
+    emptying_ = false;
+    pump();
+  });
+  return true;
+}
+
+// Whether the device has, or is about to get, the block of this key.
+bool DiskTier::on_or_to(std::uint32_t number, const Key& key) const noexcept {
+  const BlockId id = catalogue_.find_any(key);
+  if (id == kNoBlock) return false;
+  if (catalogue_.block(id).tiers.has(Tier::disk)) return device_of(place_of(id)) == number;
+  return std::ranges::any_of(writing_, [&](const auto& writing) {
+    return writing.second.what.block == id && writing.second.room.device == number;
+  });
+}
+
+// The victim, if any, is out of the catalogue already; its entry on disk goes before the slot is used again,
+// and so does the entry of the block itself if it may be there.
+void DiskTier::give_back(const Waiting& what, const Room& room, bool perhaps_written) {
+  DiskDevice& on = device(room.device);
+  std::vector<Key> keys;
+  std::vector<DiskLocation> slots{room.at};
+  if (room.replaces && on_or_to(room.device, *room.replaces)) {
+    // Written anew there meanwhile: the entry to erase may by now be of that write.
+    on.space().retire(room.at);
+    slots.clear();
+  } else if (room.replaces) {
+    keys.push_back(*room.replaces);
+  }
+  if (perhaps_written) keys.push_back(catalogue_.block(what.block).key);
+  if (!keys.empty()) return on.erase(std::move(keys), std::move(slots), [this] { pump(); });
+  if (!slots.empty()) on.space().free(room.at);
+}
+
+void DiskTier::written(std::uint64_t ticket, const Result<void>& result) {
+  writing_.at(ticket).result = result;
+  while (!writing_.empty() && writing_.begin()->second.result) {
+    const Writing done = std::move(writing_.begin()->second);
+    writing_.erase(writing_.begin());
+    settle(done);
+  }
+  pump();
+}
+
+void DiskTier::settle(const Writing& done) {
+  if (!*done.result) return not_written(done);
+  DiskDevice& on = device(done.room.device);
+  on.write_settled();
+  on.set_block(done.room.at, done.what.block);
+  catalogue_.place(done.what.block, Tier::disk, disk_place(done.room.device, done.room.at),
+                   done.what.parent);
+  KVTIER_POINT("daemon.write.settled");
+  let_go(done.what);
+}
+
+void DiskTier::not_written(const Writing& done) {
+  DiskDevice& on = device(done.room.device);
+  const Errc code = done.result->error().code;
+  if (code == Errc::unavailable) {
+    give_back(done.what, done.room, true);
+    if (!move_elsewhere(done.what)) give_up(done.what);
+    return;
+  }
+  ++counts_.failures;
+  // Only the device's own failure speaks against the slot; a record that its client scribbled over, or a
+  // full index, does not.
+  if (code == Errc::io) {
+    ++on.counts.failures;
+    on.space().retire(done.room.at);
+  } else {
+    give_back(done.what, done.room, false);
+  }
+  spdlog::warn("disk tier: block {} was not written: {}",
+               to_hex(catalogue_.block(done.what.block).key), done.result->error().message);
+  let_go(done.what);
+}
+
+// Back to its place in the queue. Each device may fail it once.
+bool DiskTier::move_elsewhere(const Waiting& what) {
+  if (!any_online() || what.attempts + 1 >= devices_.size()) return false;
+  Waiting again = what;
+  ++again.attempts;
+  queue_.insert(std::ranges::upper_bound(queue_, again.ticket, {}, &Waiting::ticket), again);
+  ++counts_.moved_writes;
+  return true;
+}
+
+void DiskTier::give_up(const Waiting& dropped) {
+  ++counts_.dropped_writes;
+  let_go(dropped);
+}
+
+void DiskTier::let_go(const Waiting& what) {
+  queued_bytes_ -= catalogue_.record_bytes(what.block);
+  catalogue_.set_write_queued(what.block, false);
+  catalogue_.unhold(what.block, Tier::host, what.parent);
+  on_unheld(what.block);
+}
+
+}  // namespace kvtier::daemon

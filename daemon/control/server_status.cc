@@ -1,0 +1,128 @@
+// What the daemon tells of itself.
+#include "daemon/control/server.h"
+#include "daemon/version.h"
+
+namespace kvtier::daemon {
+
+using std::chrono::steady_clock;
+
+namespace {
+
+std::uint64_t milliseconds(steady_clock::duration time) {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(time).count());
+}
+
+void fill_pass(wire::ScrubReport::Pass::Builder out, const Scrubber::Pass& pass,
+               steady_clock::duration took) {
+  out.setRecords(pass.records);
+  out.setBytes(pass.bytes);
+  out.setCorrupt(pass.corrupt);
+  out.setSkipped(pass.skipped);
+  out.setDurationMs(milliseconds(took));
+}
+
+// Of the disk tier as a whole: empty where all is well.
+std::string note_of(const DiskTier& disk) {
+  if (!disk.present()) return "not configured: set [disk] directory";
+  std::string note;
+  for (const auto& device : disk.devices()) {
+    if (!device->online()) {
+      note += (note.empty() ? "" : "; ") + device->directory() + " is offline: " + device->why();
+    }
+  }
+  return note;
+}
+
+bool any_online(const DiskTier& disk) {
+  for (const auto& device : disk.devices()) {
+    if (device->online()) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void Server::fill_status(wire::Status::Builder status) const {
+  status.setVersion(kVersion);
+  status.setBootId({reinterpret_cast<const kj::byte*>(context_->boot_id.data()), 16});
+  status.setUptimeMs(milliseconds(steady_clock::now() - started_));
+  auto tiers = status.initTiers(kTiers);
+  for (const Tier tier : kAllTiers) fill_tier(tiers[static_cast<unsigned>(tier)], tier);
+  auto disks = status.initDisks(static_cast<unsigned>(stores_.size()));
+  for (unsigned i = 0; i < disks.size(); ++i) fill_disk(disks[i], i);
+  status.setOrphans(cache_->catalogue().namespaces().orphan_blocks());
+  status.setSessions(static_cast<std::uint32_t>(sessions_.size()));
+  status.setLeases(cache_->leases());
+  status.setReservedSlots(cache_->reservations().reserved());
+  status.setQuarantinedSlots(cache_->reservations().quarantined());
+  status.setLookedUp(context_->looked_up);
+  status.setMisses(context_->misses);
+  status.setFaults(cache_->counts().faults);
+  status.setDroppedWriteBacks(context_->client_drops);
+  status.setBlocks(cache_->catalogue().size());
+  status.setBlocksMax(cache_->catalogue().capacity());
+  status.setNamespaces(cache_->catalogue().namespaces().size());
+  status.setDoubleReleases(cache_->counts().unknown_releases);
+  status.setFrameErrors(context_->frame_errors);
+}
+
+void Server::fill_tier(wire::Status::Tier::Builder out, Tier tier) const {
+  const auto& counts = cache_->counts();
+  const auto& in = cache_->catalogue().counts(tier);
+  out.setTier(static_cast<std::uint8_t>(tier));
+  out.setBlocks(in.blocks);
+  out.setUsedBytes(in.bytes);
+  out.setInsertions(in.insertions);
+  out.setHits(counts.hits[index_of(tier)]);
+  if (tier == Tier::disk) {
+    const DiskTier& disk = cache_->disk();
+    out.setOnline(any_online(disk));
+    out.setReservedBytes(disk.reserved_bytes());
+    out.setCapBytes(disk.cap_bytes());
+    out.setEvictions(disk.counts().evictions);
+    out.setFailures(disk.counts().failures);
+    out.setDroppedWrites(disk.counts().dropped_writes);
+    out.setNote(note_of(disk));
+    return;
+  }
+  const MemoryTier& memory = cache_->memory(tier);
+  out.setOnline(memory.cap_bytes() != 0);
+  out.setReservedBytes(memory.reserved_bytes());
+  out.setCapBytes(memory.cap_bytes());
+  out.setEvictions(counts.evictions[index_of(tier)]);
+  if (memory.cap_bytes() == 0) out.setNote("not configured: set [device] capacity");
+}
+
+void Server::fill_disk(wire::Status::Disk::Builder out, std::size_t number) const {
+  const DiskDevice& device = *cache_->disk().devices()[number];
+  const auto stats = stores_[number]->stats();
+  out.setDirectory(device.directory());
+  out.setOnline(device.online());
+  out.setWhy(device.why());
+  out.setUsedBytes(device.space().bytes_in_use());
+  out.setReservedBytes(device.space().bytes_reserved());
+  out.setCapBytes(device.cap_bytes());
+  out.setFileBytes(stats.file_bytes);
+  out.setBlocks(device.blocks());
+  out.setBytesWritten(stats.bytes_written);
+  out.setBytesWrittenPerDay(write_rates_[number].bytes_per_day());
+  out.setFailures(device.counts.failures);
+  out.setCorrupt(device.counts.corrupt);
+}
+
+void Server::fill_scrub(wire::ScrubReport::Builder report) const {
+  const auto now = steady_clock::now();
+  report.setRunning(scrubber_->running());
+  report.setPasses(scrubber_->passes());
+  if (scrubber_->running()) {
+    const auto& pass = scrubber_->current();
+    fill_pass(report.initCurrent(), pass, now - pass.began);
+  }
+  if (scrubber_->passes() == 0) return;
+  const auto& pass = scrubber_->last();
+  fill_pass(report.initLast(), pass, pass.ended - pass.began);
+  report.getLast().setEndedAgoMs(milliseconds(now - pass.ended));
+}
+
+}  // namespace kvtier::daemon

@@ -1,0 +1,169 @@
+// What the store's thread takes from the control thread and from the workers.
+#include <string>
+
+#include "client/base/check.h"
+#include "storage/disk/points.h"
+#include "storage/disk/store_loop.h"
+
+namespace kvtier::storage {
+namespace {
+
+Error not_registered(ExtentId extent) {
+  return make_error(Errc::invalid, "extent " + std::to_string(extent.value) + " is not registered");
+}
+
+}  // namespace
+
+void StoreLoop::take(ReadCommand&& command) {
+  const bool known = hold(command.read.extent);
+  if (known && health_.online()) {
+    reads_queued_.push_back(std::move(command));
+  } else {
+    finish_read(command, known ? offline() : not_registered(command.read.extent));
+  }
+}
+
+void StoreLoop::take(WriteCommand&& command) {
+  const bool known = hold(command.write.extent);
+  ++keys_being_written_[command.write.identity.key];
+  command.flushes_before = flushes_seen_;
+  KVTIER_STORAGE_POINT("storage.write.taken");
+  if (known && health_.online()) {
+    writes_queued_.push_back(std::move(command));
+  } else {
+    finish_write(command, known ? offline() : not_registered(command.write.extent));
+  }
+}
+
+void StoreLoop::take(ScrubCommand&& command) {
+  command.since = Health::Clock::now();
+  if (health_.online()) {
+    scrubs_queued_.push_back(std::move(command));
+  } else {
+    finish_scrub(command, offline());
+  }
+}
+
+// Offline, the entries are left for the return; what is in flight is waited for all the same.
+void StoreLoop::take(EraseCommand&& command) {
+  ++erases_pending_;
+  KVTIER_STORAGE_POINT("storage.erase.taken");
+  auto erase = std::make_shared<PendingErase>();
+  erase->done = std::move(command.done);
+  erase->flushes_before = flushes_seen_;
+  for (const Key& key : command.keys) overtake_writes(key, erase);
+  if (!health_.online()) {
+    keys_to_erase_.insert(keys_to_erase_.end(), command.keys.begin(), command.keys.end());
+    erase->result = offline();
+    end_part(*erase);
+    return;
+  }
+  for (const Key& key : command.keys) batch_.erase(key);
+  on_commit_.push_back([this, erase, keys = std::move(command.keys)](const Result<void>& result) {
+    if (!result) keys_to_erase_.insert(keys_to_erase_.end(), keys.begin(), keys.end());
+    erase->result = result;
+    end_part(*erase);
+  });
+}
+
+void StoreLoop::take(TouchCommand&& command) {
+  if (health_.online()) {
+    for (const auto& [key, stamp] : command.stamps) batch_.touch(key, stamp);
+  }
+  counters_.stamps_pending -= command.stamps.size();
+}
+
+void StoreLoop::take(NamespaceCommand&& command) {
+  if (health_.online()) batch_.put_namespace(command.id, command.encoded);
+  namespaces_unsaved_.push_back(std::move(command));
+}
+
+void StoreLoop::take(FlushCommand&& command) {
+  Flush flush;
+  flush.number = ++flushes_seen_;
+  flush.done = std::move(command.done);
+  flush.waiting = writes_queued_.size() + writes_sealing_.size() + writes_sealed_.size() +
+                  writes_.size() + erases_pending_;
+  flushes_.push_back(std::move(flush));
+}
+
+void StoreLoop::take(RegisterCommand&& command) {
+  std::uint32_t id = 0;
+  while (buffers_used_.contains(id)) ++id;
+  if (extents_.contains(command.extent) || id >= device_.limits().buffers) {
+    command.answer->set_value(make_error(
+        Errc::invalid,
+        "extent " + std::to_string(command.extent.value) +
+            (extents_.contains(command.extent) ? " is registered already" : ": too many extents")));
+    return;
+  }
+  auto added = device_.add_buffer(BufferId(id), command.memory);
+  if (added) {
+    buffers_used_.insert(id);
+    extents_[command.extent] = {BufferId(id), command.memory, command.slot_bytes, 0, nullptr};
+  }
+  command.answer->set_value(std::move(added));
+}
+
+void StoreLoop::take(ForgetCommand&& command) {
+  const auto extent = extents_.find(command.extent);
+  if (extent == extents_.end()) {
+    command.answer->set_value();
+    return;
+  }
+  ++extent->second.pending;
+  extent->second.forgotten = command.answer;
+  release(command.extent);
+}
+
+void StoreLoop::take(HealthCommand&& command) {
+  health_changed_ = std::move(command.changed);
+  if (!health_.online()) announce(false, offline_why_);
+}
+
+void StoreLoop::take(ChecksumCommand&& command) {
+  if (auto read = reads_verifying_.extract(command.tag)) {
+    read_verified(read.mapped(), std::move(command.result));
+  } else if (auto scrub = scrubs_verifying_.extract(command.tag)) {
+    scrub_verified(scrub.mapped(), std::move(command.result));
+  } else {
+    auto write = writes_sealing_.extract(command.tag);
+    KVTIER_CHECK(!write.empty());
+    sealed(write.mapped(), command.result);
+  }
+}
+
+// What has not been started fails; what has is completed and made durable.
+void StoreLoop::take(CloseCommand&&) {
+  closing_ = true;
+  const Result<void> closing = make_error(Errc::unavailable, "the record store is closing");
+  for (auto& command : std::exchange(reads_queued_, {})) finish_read(command, closing);
+  for (auto& command : std::exchange(scrubs_queued_, {})) finish_scrub(command, closing);
+  for (auto& command : std::exchange(writes_queued_, {})) finish_write(command, closing);
+  for (auto& command : std::exchange(writes_sealed_, {})) finish_write(command, closing);
+  take(FlushCommand{[](const Result<void>&) {}});
+}
+
+void StoreLoop::overtake_writes(const Key& key, const std::shared_ptr<PendingErase>& erase) {
+  if (!keys_being_written_.contains(key)) return;
+  const auto overtake = [&](WriteCommand& command) {
+    if (command.write.identity.key != key) return;
+    command.erased_by.push_back(erase);
+    ++erase->parts;
+  };
+  for (WriteCommand& command : writes_queued_) overtake(command);
+  for (auto& [tag, command] : writes_sealing_) overtake(command);
+  for (WriteCommand& command : writes_sealed_) overtake(command);
+  for (auto& [tag, command] : writes_) overtake(command);
+}
+
+void StoreLoop::end_part(PendingErase& erase) {
+  KVTIER_CHECK(erase.parts > 0);
+  if (--erase.parts > 0) return;
+  --erases_pending_;
+  KVTIER_STORAGE_POINT("storage.erase.done");
+  finish(erase.done, erase.result);
+  end_before_flush(erase.flushes_before);
+}
+
+}  // namespace kvtier::storage

@@ -1,0 +1,103 @@
+// A daemon with two disk directories, as an operator and a client see it.
+#include "tests/daemon/server_fixture.h"
+
+namespace kvtier::daemon::testing {
+namespace {
+
+struct DiskStatus {
+  std::string directory, why;
+  bool online;
+  std::uint64_t blocks, used, written;
+};
+
+class ServerDisksTest : public ::testing::Test {
+ protected:
+  std::string config() const {
+    return small_config(scratch) + "[disk]\ndirectories = ['" + directory('a').string() + "', '" +
+           directory('b').string() + "']\ncapacity = '64MiB'\nsegment_size = '1MiB'\nscrub_mib_per_s = 0\n";
+  }
+  std::filesystem::path directory(char name) const { return scratch / std::string(1, name); }
+
+  static std::vector<DiskStatus> disks(WireClient& client) {
+    std::vector<DiskStatus> found;
+    client.request([](WireClient::Builder m) { m.setStatus(); },
+                   [&](WireClient::Reader m) {
+                     for (const auto disk : m.getStatusReply().getDisks()) {
+                       found.push_back({disk.getDirectory().cStr(), disk.getWhy().cStr(),
+                                        disk.getOnline(), disk.getBlocks(), disk.getUsedBytes(),
+                                        disk.getBytesWritten()});
+                     }
+                   });
+    return found;
+  }
+  void put(WireClient& client, std::uint32_t handle, std::span<const TestBlock> blocks) {
+    for (const auto& block : blocks) ASSERT_TRUE(client.put(handle, ns, block));
+    ASSERT_TRUE(client.flush());
+  }
+  static void drop_host(WireClient& client) {
+    ASSERT_TRUE(client.request([](WireClient::Builder m) { m.initDrop().setTiers(2); }));
+  }
+
+  Scratch scratch;
+  Kvtierd daemon{scratch, config()};
+  WireClient client = WireClient::greeted((scratch / "s").string());
+  const Namespace ns = small_namespace("m");
+  const std::vector<TestBlock> blocks = prefix_of(id_of(ns), 20, 1);
+};
+
+TEST_F(ServerDisksTest, blocks_are_spread_shown_and_served) {
+  const auto handle = client.open(ns);
+  put(client, handle, blocks);
+  const auto shown = disks(client);
+  ASSERT_EQ(shown.size(), 2U);
+  EXPECT_EQ(shown[0].directory, directory('a').string());
+  for (const auto& disk : shown) {
+    EXPECT_TRUE(disk.online) << disk.why;
+    EXPECT_EQ(disk.blocks, 10U);
+    EXPECT_EQ(disk.used, 10 * kRecordBytes);
+    EXPECT_EQ(disk.written, 10 * kRecordBytes);
+  }
+  drop_host(client);
+  EXPECT_EQ(client.look(handle, ns, blocks), std::vector(20, WireClient::Seen::right));
+}
+
+TEST_F(ServerDisksTest, a_scrub_checks_every_record_and_reports) {
+  put(client, client.open(ns), blocks);
+  std::uint64_t records = 0, corrupt = 0, passes = 0;
+  const auto ask = [&](bool start) {
+    client.request([&](WireClient::Builder m) { m.initScrub().setStart(start); },
+                   [&](WireClient::Reader m) {
+                     const auto report = m.getScrubReply();
+                     passes = report.getPasses();
+                     records = report.getLast().getRecords();
+                     corrupt = report.getLast().getCorrupt();
+                   });
+  };
+  ask(false);
+  EXPECT_EQ(passes, 0U);
+  ask(true);
+  EXPECT_TRUE(comes_to_hold([&] { return ask(false), passes == 1; }));
+  EXPECT_EQ(records, 20U);
+  EXPECT_EQ(corrupt, 0U);
+}
+
+TEST_F(ServerDisksTest, a_directory_that_disappears_takes_only_its_blocks_and_brings_them_back) {
+  const auto handle = client.open(ns);
+  put(client, handle, blocks);
+  drop_host(client);
+  std::filesystem::rename(directory('b'), scratch / "away");
+  ASSERT_TRUE(comes_to_hold([&] { return !disks(client)[1].online; }));
+  EXPECT_NE(disks(client)[1].why, "");
+  EXPECT_TRUE(disks(client)[0].online);
+  EXPECT_LT(client.look(handle, ns, blocks).size(), 20U);
+  const auto more = prefix_of(id_of(ns), 6, 5000);
+  for (const auto& block : more) ASSERT_TRUE(client.put(handle, ns, block));
+  EXPECT_EQ(client.look(handle, ns, more), std::vector(6, WireClient::Seen::right));
+
+  std::filesystem::rename(scratch / "away", directory('b'));
+  ASSERT_TRUE(comes_to_hold([&] { return disks(client)[1].online; }));
+  EXPECT_EQ(client.look(handle, ns, blocks), std::vector(20, WireClient::Seen::right));
+}
+
+}  // namespace
+}  // namespace kvtier::daemon::testing
