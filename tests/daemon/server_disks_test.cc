@@ -1,4 +1,6 @@
 // A daemon with two disk directories, as an operator and a client see it.
+#include <csignal>
+
 #include "tests/daemon/server_fixture.h"
 
 namespace kvtier::daemon::testing {
@@ -79,6 +81,25 @@ TEST_F(ServerDisksTest, a_scrub_checks_every_record_and_reports) {
   EXPECT_TRUE(comes_to_hold([&] { return ask(false), passes == 1; }));
   EXPECT_EQ(records, 20U);
   EXPECT_EQ(corrupt, 0U);
+}
+
+TEST_F(ServerDisksTest, after_the_indices_are_lost_blocks_are_orphans_until_their_namespace_is_opened) {
+  put_all(client.open(ns));
+  daemon.signal(SIGTERM);
+  daemon.wait();
+  for (const char name : {'a', 'b'}) std::filesystem::remove_all(directory(name) / "index");
+  Kvtierd successor(scratch, config());
+  client = WireClient::greeted((scratch / "s").string());
+  const auto orphans = [&] {
+    std::uint64_t count = 0;
+    client.request([](WireClient::Builder m) { m.setStatus(); },
+                   [&](WireClient::Reader m) { count = m.getStatusReply().getOrphans(); });
+    return count;
+  };
+  EXPECT_EQ(orphans(), 20U);
+  const auto handle = client.open(ns);
+  EXPECT_EQ(orphans(), 0U);
+  EXPECT_EQ(client.look(handle, ns, blocks), std::vector(20, WireClient::Seen::right));
 }
 
 TEST_F(ServerDisksTest, a_directory_that_disappears_takes_only_its_blocks_and_brings_them_back) {
