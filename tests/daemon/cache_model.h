@@ -20,6 +20,7 @@
 //  - a block that was forgotten is found no more and goes with its last hold.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <list>
 #include <map>

@@ -8,6 +8,7 @@ namespace {
 struct Seen {
   std::array<std::uint64_t, kTiers> evictions{}, hits{};
   std::uint64_t refused_commits = 0, faults = 0, disk_failures = 0, dropped_writes = 0;
+  std::uint64_t moved_writes = 0;
 
   void add(BlockCache& cache) {
     for (const Tier tier : kAllTiers) {
@@ -20,6 +21,7 @@ struct Seen {
     faults += cache.counts().faults;
     disk_failures += cache.disk().counts().failures;
     dropped_writes += cache.disk().counts().dropped_writes;
+    moved_writes += cache.disk().counts().moved_writes;
   }
   void expect_much() const {
     for (const Tier tier : kAllTiers) {
@@ -96,6 +98,7 @@ TEST_F(CacheModelTest, with_two_disks_that_come_and_go_the_cache_does_exactly_wh
   for (std::uint32_t seed = 301; seed <= 330 && !HasFailure(); ++seed) {
     run({.seed = seed, .sizes = {.disk_slots = 48, .disks = 2}}, 4000, seen);
   }
+  EXPECT_GT(seen.moved_writes, 100U);
   if (!HasFailure()) seen.expect_much();
 }
 

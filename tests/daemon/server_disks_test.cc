@@ -1,4 +1,6 @@
 // A daemon with two disk directories, as an operator and a client see it.
+#include <csignal>
+
 #include "tests/daemon/server_fixture.h"
 
 namespace kvtier::daemon::testing {
@@ -18,7 +20,7 @@ class ServerDisksTest : public ::testing::Test {
   }
   std::filesystem::path directory(char name) const { return scratch / std::string(1, name); }
 
-  static std::vector<DiskStatus> disks(WireClient& client) {
+  std::vector<DiskStatus> disks() {
     std::vector<DiskStatus> found;
     client.request([](WireClient::Builder m) { m.setStatus(); },
                    [&](WireClient::Reader m) {
@@ -30,11 +32,11 @@ class ServerDisksTest : public ::testing::Test {
                    });
     return found;
   }
-  void put(WireClient& client, std::uint32_t handle, std::span<const TestBlock> blocks) {
+  void put_all(std::uint32_t handle) {
     for (const auto& block : blocks) ASSERT_TRUE(client.put(handle, ns, block));
     ASSERT_TRUE(client.flush());
   }
-  static void drop_host(WireClient& client) {
+  void drop_host() {
     ASSERT_TRUE(client.request([](WireClient::Builder m) { m.initDrop().setTiers(2); }));
   }
 
@@ -47,8 +49,8 @@ class ServerDisksTest : public ::testing::Test {
 
 TEST_F(ServerDisksTest, blocks_are_spread_shown_and_served) {
   const auto handle = client.open(ns);
-  put(client, handle, blocks);
-  const auto shown = disks(client);
+  put_all(handle);
+  const auto shown = disks();
   ASSERT_EQ(shown.size(), 2U);
   EXPECT_EQ(shown[0].directory, directory('a').string());
   for (const auto& disk : shown) {
@@ -57,12 +59,12 @@ TEST_F(ServerDisksTest, blocks_are_spread_shown_and_served) {
     EXPECT_EQ(disk.used, 10 * kRecordBytes);
     EXPECT_EQ(disk.written, 10 * kRecordBytes);
   }
-  drop_host(client);
+  drop_host();
   EXPECT_EQ(client.look(handle, ns, blocks), std::vector(20, WireClient::Seen::right));
 }
 
 TEST_F(ServerDisksTest, a_scrub_checks_every_record_and_reports) {
-  put(client, client.open(ns), blocks);
+  put_all(client.open(ns));
   std::uint64_t records = 0, corrupt = 0, passes = 0;
   const auto ask = [&](bool start) {
     client.request([&](WireClient::Builder m) { m.initScrub().setStart(start); },
@@ -81,21 +83,40 @@ TEST_F(ServerDisksTest, a_scrub_checks_every_record_and_reports) {
   EXPECT_EQ(corrupt, 0U);
 }
 
+TEST_F(ServerDisksTest, after_the_indices_are_lost_blocks_are_orphans_until_their_namespace_is_opened) {
+  put_all(client.open(ns));
+  daemon.signal(SIGTERM);
+  daemon.wait();
+  for (const char name : {'a', 'b'}) std::filesystem::remove_all(directory(name) / "index");
+  Kvtierd successor(scratch, config());
+  client = WireClient::greeted((scratch / "s").string());
+  const auto orphans = [&] {
+    std::uint64_t count = 0;
+    client.request([](WireClient::Builder m) { m.setStatus(); },
+                   [&](WireClient::Reader m) { count = m.getStatusReply().getOrphans(); });
+    return count;
+  };
+  EXPECT_EQ(orphans(), 20U);
+  const auto handle = client.open(ns);
+  EXPECT_EQ(orphans(), 0U);
+  EXPECT_EQ(client.look(handle, ns, blocks), std::vector(20, WireClient::Seen::right));
+}
+
 TEST_F(ServerDisksTest, a_directory_that_disappears_takes_only_its_blocks_and_brings_them_back) {
   const auto handle = client.open(ns);
-  put(client, handle, blocks);
-  drop_host(client);
+  put_all(handle);
+  drop_host();
   std::filesystem::rename(directory('b'), scratch / "away");
-  ASSERT_TRUE(comes_to_hold([&] { return !disks(client)[1].online; }));
-  EXPECT_NE(disks(client)[1].why, "");
-  EXPECT_TRUE(disks(client)[0].online);
+  ASSERT_TRUE(comes_to_hold([&] { return !disks()[1].online; }));
+  EXPECT_NE(disks()[1].why, "");
+  EXPECT_TRUE(disks()[0].online);
   EXPECT_LT(client.look(handle, ns, blocks).size(), 20U);
   const auto more = prefix_of(id_of(ns), 6, 5000);
   for (const auto& block : more) ASSERT_TRUE(client.put(handle, ns, block));
   EXPECT_EQ(client.look(handle, ns, more), std::vector(6, WireClient::Seen::right));
 
   std::filesystem::rename(scratch / "away", directory('b'));
-  ASSERT_TRUE(comes_to_hold([&] { return disks(client)[1].online; }));
+  ASSERT_TRUE(comes_to_hold([&] { return disks()[1].online; }));
   EXPECT_EQ(client.look(handle, ns, blocks), std::vector(20, WireClient::Seen::right));
 }
 

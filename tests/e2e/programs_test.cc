@@ -66,6 +66,18 @@ TEST_F(Programs, a_second_engine_reuses_what_the_first_one_wrote_and_says_from_w
   EXPECT_EQ(third["answer_sha256"], first["answer_sha256"]);
 }
 
+TEST_F(Programs, kvtierctl_scrub_checks_every_record_on_disk_and_reports) {
+  ASSERT_EQ(run(generate("--flush")).exit_code, 0);
+  const auto report = Json::parse(run(ctl("scrub --wait --json")).output);
+  EXPECT_EQ(report["running"], false);
+  EXPECT_GT(report["last"]["records"], 0);
+  EXPECT_EQ(report["last"]["corrupt"], 0);
+  const auto status = Json::parse(run(ctl("status --json")).output);
+  EXPECT_EQ(status["disks"].size(), 1U);
+  EXPECT_EQ(status["disks"][0]["blocks"], report["last"]["records"]);
+  EXPECT_NE(run(ctl("scrub --report")).output.find("last pass"), std::string::npos);
+}
+
 TEST_F(Programs, kvtierctl_shows_tiers_hits_and_blocks_for_people_and_for_programs) {
   ASSERT_EQ(run(generate("--flush")).exit_code, 0);
   ASSERT_EQ(run(generate("")).exit_code, 0);
