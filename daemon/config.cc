@@ -1,5 +1,6 @@
 #include "daemon/config.h"
 
+#include <toml++/toml.h>
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -7,7 +8,6 @@
 #include <functional>
 #include <map>
 #include <sstream>
-#include <toml++/toml.h>
 
 #include "client/base/units.h"
 #include "daemon/limits.h"
@@ -26,7 +26,9 @@ std::string place(const std::string& file, const toml::source_region& at) {
   return file + ":" + std::to_string(at.begin.line) + ":" + std::to_string(at.begin.column) + ": ";
 }
 
-Error expected(const std::string& what) { return make_error(Errc::invalid, "expected " + what); }
+Error expected(const std::string& what) {
+  return make_error(Errc::invalid, "expected " + what);
+}
 
 std::string quoted(const std::string& text) {
   std::ostringstream out;
@@ -55,8 +57,8 @@ Result<std::uint64_t> bytes_from(const toml::node& node) {
   std::uint64_t number = 0;
   const char* end = text->data() + text->size();
   const auto parsed = std::from_chars(text->data(), end, number);
-  static const std::map<std::string, unsigned> kShifts{
-      {"", 0}, {"B", 0}, {"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}};
+  static const std::map<std::string, unsigned> kShifts{{"", 0},     {"B", 0},    {"KiB", 10},
+                                                       {"MiB", 20}, {"GiB", 30}, {"TiB", 40}};
   const auto unit = kShifts.find(std::string(parsed.ptr, end));
   if (parsed.ec != std::errc{} || unit == kShifts.end() ||
       number > (std::uint64_t{1} << 62 >> unit->second)) {
@@ -96,21 +98,20 @@ Setting boolean(Field field) {
 
 template <class Field>
 Setting path(Field field) {
-  return {[=](Config& config, const toml::node& node) -> Result<void> {
-            const auto value = node.value_exact<std::string>();
-            if (!value || !value->starts_with('/')) {
-              return expected("an absolute path in quotes");
-            }
-            field(config) = *value;
-            return {};
-          },
-          [=](const Config& config) {
-            return quoted(field(const_cast<Config&>(config)).string());
-          }};
+  return {
+      [=](Config& config, const toml::node& node) -> Result<void> {
+        const auto value = node.value_exact<std::string>();
+        if (!value || !value->starts_with('/')) {
+          return expected("an absolute path in quotes");
+        }
+        field(config) = *value;
+        return {};
+      },
+      [=](const Config& config) { return quoted(field(const_cast<Config&>(config)).string()); }};
 }
 
-// The directories of the disk tier, one (`directory`) or a list (`directories`). Whichever is not empty
-// sets them; the other must be empty.
+// The directories of the disk tier, one (`directory`) or a list (`directories`). Whichever is not
+// empty sets them; the other must be empty.
 Result<void> set_directories(Config& config, std::vector<std::filesystem::path> wanted) {
   if (wanted.empty()) return {};
   if (!config.disk.directories.empty()) {
@@ -176,9 +177,7 @@ Setting integer(Field field, std::int64_t low, std::int64_t high) {
             field(config) = static_cast<std::uint32_t>(*value);
             return {};
           },
-          [=](const Config& config) {
-            return std::to_string(field(const_cast<Config&>(config)));
-          }};
+          [=](const Config& config) { return std::to_string(field(const_cast<Config&>(config))); }};
 }
 
 template <class Field>
@@ -240,13 +239,17 @@ Setting choice(Field field, std::vector<std::pair<std::string, Value>> choices) 
           }};
 }
 
-std::map<std::string, Setting> memory_settings(Config::Memory Config::*tier, std::uint64_t capacity_low) {
+std::map<std::string, Setting> memory_settings(Config::Memory Config::*tier,
+                                               std::uint64_t capacity_low) {
   const auto of = [tier](Config& c) -> Config::Memory& { return c.*tier; };
   return {
-      {"capacity", bytes([of](Config& c) -> auto& { return of(c).capacity_bytes; }, capacity_low, 4096)},
-      {"extent_size", bytes([of](Config& c) -> auto& { return of(c).extent_bytes; }, 64_KiB, 4096)},
-      {"huge_pages", boolean([of](Config& c) -> auto& { return of(c).huge_pages; })},
-      {"prefault", boolean([of](Config& c) -> auto& { return of(c).prefault; })},
+      {"capacity",
+       bytes(
+           [of](Config & c) -> auto& { return of(c).capacity_bytes; }, capacity_low, 4096)},
+      {"extent_size", bytes(
+                          [of](Config & c) -> auto& { return of(c).extent_bytes; }, 64_KiB, 4096)},
+      {"huge_pages", boolean([of](Config & c) -> auto& { return of(c).huge_pages; })},
+      {"prefault", boolean([of](Config & c) -> auto& { return of(c).prefault; })},
   };
 }
 
@@ -254,37 +257,46 @@ const Settings& settings() {
   using LogLevel = std::pair<std::string, std::string>;
   static const Settings all{
       {"",
-       {{"socket", path([](Config& c) -> auto& { return c.socket; })},
-        {"socket_mode", file_mode([](Config& c) -> auto& { return c.socket_mode; })},
-        {"lease_time_ms", milliseconds([](Config& c) -> auto& { return c.lease_time; }, 100, 3'600'000)},
+       {{"socket", path([](Config & c) -> auto& { return c.socket; })},
+        {"socket_mode", file_mode([](Config & c) -> auto& { return c.socket_mode; })},
+        {"lease_time_ms", milliseconds(
+                              [](Config & c) -> auto& { return c.lease_time; }, 100, 3'600'000)},
         {"shutdown_timeout_ms",
-         milliseconds([](Config& c) -> auto& { return c.shutdown_timeout; }, 0, 600'000)},
-        {"log_level", choice([](Config& c) -> auto& { return c.log_level; },
-                             std::vector<LogLevel>{{"debug", "debug"},
-                                                   {"info", "info"},
-                                                   {"warn", "warn"},
-                                                   {"error", "error"}})}}},
+         milliseconds(
+             [](Config & c) -> auto& { return c.shutdown_timeout; }, 0, 600'000)},
+        {"log_level",
+         choice(
+             [](Config & c) -> auto& { return c.log_level; },
+             std::vector<LogLevel>{
+                 {"debug", "debug"}, {"info", "info"}, {"warn", "warn"}, {"error", "error"}})}}},
       {"index",
-       {{"blocks_max", integer([](Config& c) -> auto& { return c.index_blocks_max; }, 16, 1 << 29)}}},
+       {{"blocks_max", integer(
+                           [](Config & c) -> auto& { return c.index_blocks_max; }, 16, 1 << 29)}}},
       // Every block passes through the host tier; there may be no device tier.
       {"host", memory_settings(&Config::host, 4_KiB)},
       {"device", memory_settings(&Config::device, 0)},
       {"disk",
        {{"directory", single_directory()},
         {"directories", directory_list()},
-        {"capacity", bytes([](Config& c) -> auto& { return c.disk.capacity_bytes; }, 1_MiB, 4096)},
-        {"segment_size", bytes([](Config& c) -> auto& { return c.disk.segment_bytes; }, 64_KiB, 4096)},
+        {"capacity", bytes(
+                         [](Config & c) -> auto& { return c.disk.capacity_bytes; }, 1_MiB, 4096)},
+        {"segment_size",
+         bytes(
+             [](Config & c) -> auto& { return c.disk.segment_bytes; }, 64_KiB, 4096)},
         {"admission",
-         choice([](Config& c) -> auto& { return c.disk.admission; },
-                std::vector<std::pair<std::string, Admission>>{{"all", Admission::all},
-                                                               {"second_hit", Admission::second_hit},
-                                                               {"none", Admission::none}})},
+         choice(
+             [](Config & c) -> auto& { return c.disk.admission; },
+             std::vector<std::pair<std::string, Admission>>{{"all", Admission::all},
+                                                            {"second_hit", Admission::second_hit},
+                                                            {"none", Admission::none}})},
         {"scrub_mib_per_s",
-         integer([](Config& c) -> auto& { return c.disk.scrub_mib_per_s; }, 0, 1 << 20)},
-        {"io", choice([](Config& c) -> auto& { return c.disk.io; },
-                      std::vector<std::pair<std::string, DiskIo>>{{"uring", DiskIo::uring},
-                                                                  {"sqpoll", DiskIo::sqpoll},
-                                                                  {"threads", DiskIo::threads}})}}}};
+         integer(
+             [](Config & c) -> auto& { return c.disk.scrub_mib_per_s; }, 0, 1 << 20)},
+        {"io", choice(
+                   [](Config & c) -> auto& { return c.disk.io; },
+                   std::vector<std::pair<std::string, DiskIo>>{{"uring", DiskIo::uring},
+                                                               {"sqpoll", DiskIo::sqpoll},
+                                                               {"threads", DiskIo::threads}})}}}};
   return all;
 }
 
@@ -310,11 +322,12 @@ Result<void> read_table(Config& config, const toml::table& table, const std::str
       const std::string in = section.empty() ? "at the top level" : "in [" + section + "]";
       std::string mend = "known there: " + names_of(known);
       if (section.empty()) mend += "; sections: " + names_of(settings());
-      return make_error(Errc::invalid,
-                        place(file, key.source()) + "unknown key '" + name + "' " + in + "; " + mend);
+      return make_error(Errc::invalid, place(file, key.source()) + "unknown key '" + name + "' " +
+                                           in + "; " + mend);
     }
     if (auto good = found->second.set(config, node); !good) {
-      return make_error(Errc::invalid, place(file, node.source()) + name + ": " + good.error().message);
+      return make_error(Errc::invalid,
+                        place(file, node.source()) + name + ": " + good.error().message);
     }
   }
   return {};
@@ -328,7 +341,8 @@ Result<Config> parse_config(const std::string& text, const std::string& name) {
     const toml::table table = toml::parse(text, name);
     if (auto good = read_table(config, table, "", name); !good) return good.error();
   } catch (const toml::parse_error& error) {
-    return make_error(Errc::invalid, place(name, error.source()) + std::string(error.description()));
+    return make_error(Errc::invalid,
+                      place(name, error.source()) + std::string(error.description()));
   }
   return config;
 }

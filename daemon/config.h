@@ -1,5 +1,5 @@
-// The configuration of kvtierd: a TOML file (systemd/kvtierd.toml explains every key). Every value has a
-// default but the disk directories, without which there is no disk tier.
+// The configuration of kvtierd: a TOML file (systemd/kvtierd.toml explains every key). Every value
+// has a default but the disk directories, without which there is no disk tier.
 #pragma once
 
 #include <chrono>
@@ -12,8 +12,8 @@
 
 namespace kvtier::daemon {
 
-// Which committed blocks are written to disk: all; those leased or committed again while they are in
-// the host tier; none.
+// Which committed blocks are written to disk: all; those leased or committed again while they are
+// in the host tier; none.
 enum class Admission { all, second_hit, none };
 
 // How the disk tier's I/O reaches the kernel.

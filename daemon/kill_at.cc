@@ -34,8 +34,8 @@ Result<void> arm_kill_from_environment() {
   const char* end = text.data() + text.size();
   if (colon == std::string::npos || colon == 0 ||
       std::from_chars(text.data() + colon + 1, end, count).ptr != end || count == 0) {
-    return make_error(Errc::invalid, "KVTIER_KILL_AT=" + text +
-                                         ": expected name:n, a point and a number from 1");
+    return make_error(Errc::invalid,
+                      "KVTIER_KILL_AT=" + text + ": expected name:n, a point and a number from 1");
   }
   point_name = text.substr(0, colon);
   passings_left = count;

@@ -1,4 +1,5 @@
-// A test aid: the daemon kills itself, as SIGKILL would at that moment, at a named point of its code.
+// A test aid: the daemon kills itself, as SIGKILL would at that moment, at a named point of its
+// code.
 #pragma once
 
 #include "kvtier/result.h"

@@ -1,4 +1,5 @@
-// Every bound of the daemon in one place. A queue, table or message without an entry here is a mistake.
+// Every bound of the daemon in one place. A queue, table or message without an entry here is a
+// mistake.
 #pragma once
 
 #include <cstdint>
@@ -8,24 +9,25 @@
 namespace kvtier::daemon::limits {
 
 inline constexpr std::uint32_t kSessionsMax = 256;
-inline constexpr std::uint32_t kNamespacesMax = 4096;           // known at a time
+inline constexpr std::uint32_t kNamespacesMax = 4096;  // known at a time
 inline constexpr std::uint32_t kNamespacesPerSessionMax = 64;
 inline constexpr std::uint32_t kLeasesPerSessionMax = 4096;
 inline constexpr std::uint32_t kBlocksLeasedPerSessionMax = 1U << 20;
-inline constexpr std::uint32_t kReservedPerProcessMax = 8192;   // slots, quarantined ones included
+inline constexpr std::uint32_t kReservedPerProcessMax = 8192;  // slots, quarantined ones included
 inline constexpr std::uint32_t kFlushesPerSessionMax = 16;
 inline constexpr std::uint32_t kSessionOutputBytesMax = 16U << 20;
-inline constexpr std::uint32_t kReadsWaitingMax = 16384;        // blocks on their way from disk
-inline constexpr std::uint32_t kWriteThroughQueueMax = 4096;    // blocks waiting for the disk
-inline constexpr std::uint32_t kStampsBatchMax = 4096;          // touched blocks per write of LRU stamps
-inline constexpr std::uint32_t kFramesPerTurn = 64;             // one session's share of a loop turn
+inline constexpr std::uint32_t kReadsWaitingMax = 16384;      // blocks on their way from disk
+inline constexpr std::uint32_t kWriteThroughQueueMax = 4096;  // blocks waiting for the disk
+inline constexpr std::uint32_t kStampsBatchMax = 4096;  // touched blocks per write of LRU stamps
+inline constexpr std::uint32_t kFramesPerTurn = 64;     // one session's share of a loop turn
 inline constexpr std::uint32_t kExtentsMax = 65536;
-inline constexpr std::uint32_t kDisksMax = 16;                   // directories of the disk tier
-inline constexpr std::uint32_t kDiskSegmentBits = 28;            // of a place's container; the device above
-inline constexpr std::uint32_t kRepublishStep = 4096;            // slots of a device that went, in a loop turn
-inline constexpr std::uint32_t kScrubStep = 4096;                // slots a scrub passes in a loop turn
+inline constexpr std::uint32_t kDisksMax = 16;         // directories of the disk tier
+inline constexpr std::uint32_t kDiskSegmentBits = 28;  // of a place's container; the device above
+inline constexpr std::uint32_t kRepublishStep =
+    4096;                                          // slots of a device that went, in a loop turn
+inline constexpr std::uint32_t kScrubStep = 4096;  // slots a scrub passes in a loop turn
 inline constexpr std::uint32_t kOrphanNamespacesMax = kNamespacesMax / 2;  // known by id alone
-inline constexpr std::uint16_t kHoldsMax = 0xFFFF;              // of one block in one tier
+inline constexpr std::uint16_t kHoldsMax = 0xFFFF;  // of one block in one tier
 
 // One reply must fit a session's output together with what may already wait there.
 static_assert(kSessionOutputBytesMax >= 4 * wire::kFrameBytesMax);

@@ -46,14 +46,16 @@ int serve(const kvtier::daemon::Config& config) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("kvtierd keeps the attention KV that LLM engines have computed, across device memory, "
-               "host memory and disk.");
+  CLI::App app(
+      "kvtierd keeps the attention KV that LLM engines have computed, across device memory, "
+      "host memory and disk.");
   app.footer(kExamples);
   std::string config_file;
   bool check = false;
   bool print = false;
   app.add_option("-c,--config", config_file, "The configuration, a TOML file");
-  app.add_flag("--check-config", check, "Read the configuration, say what is wrong with it, and exit");
+  app.add_flag("--check-config", check,
+               "Read the configuration, say what is wrong with it, and exit");
   app.add_flag("--print-config", print, "Print the configuration in effect and exit");
   app.set_version_flag("--version", kvtier::daemon::kVersion);
   try {
@@ -72,7 +74,8 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (check) return 0;
-  if (auto armed = kvtier::daemon::arm_kill_from_environment(); !armed) return fail(2, armed.error());
+  if (auto armed = kvtier::daemon::arm_kill_from_environment(); !armed)
+    return fail(2, armed.error());
   // Lines go to stderr; journald puts the time to them itself.
   spdlog::set_default_logger(spdlog::stderr_logger_st("kvtierd"));
   spdlog::set_level(spdlog::level::from_str(config.log_level));

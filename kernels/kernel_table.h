@@ -1,5 +1,6 @@
-// The types of kernels/table.h, apart from it so that a translation unit compiled for one instruction set
-// can have them without the inline functions of other headers (kernels/cpu/isa/kernels.inc).
+// The types of kernels/table.h, apart from it so that a translation unit compiled for one
+// instruction set can have them without the inline functions of other headers
+// (kernels/cpu/isa/kernels.inc).
 #pragma once
 
 #include <cstddef>
@@ -13,8 +14,8 @@ struct RecordLayout;
 
 namespace kvtier::kernels {
 
-using kvtier::DType;
 using kvtier::bytes_of;
+using kvtier::DType;
 
 // A backend's stream; null is its default stream. The CPU backend ignores it.
 using Stream = void*;
@@ -24,47 +25,51 @@ struct BlockLayerArgs {
   const RecordLayout* layout = nullptr;
   std::uint32_t layer = 0;
   std::uint32_t blocks = 0;
-  DType page_type = DType::f32;            // f32, f16 or bf16
-  void* const* k_pages = nullptr;          // [blocks] -> [kv_heads][block_tokens][head_dim_k]
-  void* const* v_pages = nullptr;          // [blocks] -> [kv_heads][block_tokens][head_dim_v]
-  std::byte* const* records = nullptr;     // [blocks] -> one record each
+  DType page_type = DType::f32;         // f32, f16 or bf16
+  void* const* k_pages = nullptr;       // [blocks] -> [kv_heads][block_tokens][head_dim_k]
+  void* const* v_pages = nullptr;       // [blocks] -> [kv_heads][block_tokens][head_dim_v]
+  std::byte* const* records = nullptr;  // [blocks] -> one record each
 };
 
-// One sequence's KV as attention sees it: complete earlier blocks as stored, its open block exactly.
+// One sequence's KV as attention sees it: complete earlier blocks as stored, its open block
+// exactly.
 struct SequenceKv {
   const std::byte* const* records = nullptr;  // [complete blocks] -> record
   // Per block; only the blocks that hold a query row of this call are read, null elsewhere.
-  const float* const* exact_k = nullptr;      // [blocks] -> [kv_heads][block_tokens][head_dim_k]
-  const float* const* exact_v = nullptr;      // [blocks] -> [kv_heads][block_tokens][head_dim_v]
+  const float* const* exact_k = nullptr;  // [blocks] -> [kv_heads][block_tokens][head_dim_k]
+  const float* const* exact_v = nullptr;  // [blocks] -> [kv_heads][block_tokens][head_dim_v]
 };
 
-// The "as stored" rule: the row at position p, in block b = p / block_tokens, attends to blocks 0 .. b-1
-// through their records and to tokens 0 .. p % block_tokens of block b through the exact pages.
+// The "as stored" rule: the row at position p, in block b = p / block_tokens, attends to blocks 0
+// .. b-1 through their records and to tokens 0 .. p % block_tokens of block b through the exact
+// pages.
 struct AttentionArgs {
   const RecordLayout* layout = nullptr;
   std::uint32_t layer = 0;
   std::uint32_t rows = 0;
-  std::uint32_t heads = 0;                        // query heads, a multiple of layout->kv_heads
-  float scale = 0;                                // usually 1 / sqrt(head_dim_k)
-  const float* q = nullptr;                       // [rows][heads][head_dim_k], after RoPE
-  float* out = nullptr;                           // [rows][heads][head_dim_v]
-  const std::uint32_t* positions = nullptr;       // [rows]
-  const std::uint32_t* row_sequence = nullptr;    // [rows] -> index into sequences
+  std::uint32_t heads = 0;                      // query heads, a multiple of layout->kv_heads
+  float scale = 0;                              // usually 1 / sqrt(head_dim_k)
+  const float* q = nullptr;                     // [rows][heads][head_dim_k], after RoPE
+  float* out = nullptr;                         // [rows][heads][head_dim_v]
+  const std::uint32_t* positions = nullptr;     // [rows]
+  const std::uint32_t* row_sequence = nullptr;  // [rows] -> index into sequences
   const SequenceKv* sequences = nullptr;
 };
 
 struct KernelTable {
   const char* name;
 
-  // Elementwise between any two types, round to nearest even. Into FP8: saturating (anything beyond the
-  // largest finite value, infinities too, becomes that value with its sign), NaN stays NaN; unscaled.
+  // Elementwise between any two types, round to nearest even. Into FP8: saturating (anything beyond
+  // the largest finite value, infinities too, becomes that value with its sign), NaN stays NaN;
+  // unscaled.
   void (*convert)(const void* src, DType src_type, void* dst, DType dst_type, std::size_t count,
                   Stream stream);
 
-  // Exact pages -> payload and scales of one layer of each record. FP8 scale = amax / largest finite
-  // value of the format, in FP32; 1 where amax is 0, never below 2^-126. amax passes over NaN and takes an
-  // infinity for the largest float. Stored is FP8(x * (1 / scale)), converted as above. Lossless formats
-  // write no scale. The header fields and the proof of the record are not touched.
+  // Exact pages -> payload and scales of one layer of each record. FP8 scale = amax / largest
+  // finite value of the format, in FP32; 1 where amax is 0, never below 2^-126. amax passes over
+  // NaN and takes an infinity for the largest float. Stored is FP8(x * (1 / scale)), converted as
+  // above. Lossless formats write no scale. The header fields and the proof of the record are not
+  // touched.
   void (*quantise_and_scatter)(const BlockLayerArgs& args, Stream stream);
 
   // Payload and scales of one layer of each record -> pages.
@@ -74,8 +79,8 @@ struct KernelTable {
   void (*rms_norm)(const float* in, const float* weight, float* out, std::size_t rows,
                    std::size_t dim, float epsilon, Stream stream);
 
-  // Rotates x[rows][heads][head_dim] in place, pairs (i, i + head_dim/2) as Hugging Face Llama does:
-  // angle = positions[r] * inverse_frequencies[i].
+  // Rotates x[rows][heads][head_dim] in place, pairs (i, i + head_dim/2) as Hugging Face Llama
+  // does: angle = positions[r] * inverse_frequencies[i].
   void (*rope)(float* x, std::size_t rows, std::size_t heads, std::size_t head_dim,
                const std::uint32_t* positions, const float* inverse_frequencies, Stream stream);
 

@@ -1,12 +1,12 @@
-// The function table that every compute backend fills: the CPU one (kernels/cpu) is the reference, the
-// CUDA one computes the same on a stream.
+// The function table that every compute backend fills: the CPU one (kernels/cpu) is the reference,
+// the CUDA one computes the same on a stream.
 //
-// Pointers are addresses in the backend's memory. No function allocates what it returns, keeps a pointer
-// after its work is done, or fails: shapes are checked by the caller and asserted here. On the CPU a call
-// has finished when it returns; on a device it is ordered on `stream`.
+// Pointers are addresses in the backend's memory. No function allocates what it returns, keeps a
+// pointer after its work is done, or fails: shapes are checked by the caller and asserted here. On
+// the CPU a call has finished when it returns; on a device it is ordered on `stream`.
 //
-// Row independence: the result of a row (one token) is bit-identical however many rows are computed in
-// one call. A hit equals a miss because of it.
+// Row independence: the result of a row (one token) is bit-identical however many rows are computed
+// in one call. A hit equals a miss because of it.
 #pragma once
 
 #include <cstddef>
@@ -30,14 +30,14 @@ void set_cpu_threads(unsigned threads) noexcept;
 struct RopeScaling {
   enum class Kind : std::uint8_t { none, linear, llama3 } kind = Kind::none;
   float factor = 1;
-  float low_freq_factor = 1;                       // llama3
-  float high_freq_factor = 4;                      // llama3
-  std::uint32_t original_max_positions = 8192;     // llama3
+  float low_freq_factor = 1;                    // llama3
+  float high_freq_factor = 4;                   // llama3
+  std::uint32_t original_max_positions = 8192;  // llama3
 };
 
 // head_dim / 2 inverse frequencies theta^(-2i/head_dim), scaled as the Llama 3.1 model code does
-// (wavelengths longer than original_max/low are divided by factor, shorter than original_max/high kept,
-// smoothly interpolated between).
+// (wavelengths longer than original_max/low are divided by factor, shorter than original_max/high
+// kept, smoothly interpolated between).
 std::vector<float> rope_inverse_frequencies(std::uint32_t head_dim, double theta,
                                             const RopeScaling& scaling);
 

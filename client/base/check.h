@@ -1,5 +1,5 @@
-// Assertions that stay on in release: what they guard is a programming error, and going on would risk
-// wrong KV.
+// Assertions that stay on in release: what they guard is a programming error, and going on would
+// risk wrong KV.
 #pragma once
 
 #include <cstdio>

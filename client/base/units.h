@@ -6,9 +6,15 @@
 namespace kvtier {
 inline namespace units {
 
-constexpr std::uint64_t operator""_KiB(unsigned long long n) noexcept { return n << 10; }
-constexpr std::uint64_t operator""_MiB(unsigned long long n) noexcept { return n << 20; }
-constexpr std::uint64_t operator""_GiB(unsigned long long n) noexcept { return n << 30; }
+constexpr std::uint64_t operator""_KiB(unsigned long long n) noexcept {
+  return n << 10;
+}
+constexpr std::uint64_t operator""_MiB(unsigned long long n) noexcept {
+  return n << 20;
+}
+constexpr std::uint64_t operator""_GiB(unsigned long long n) noexcept {
+  return n << 30;
+}
 
 }  // namespace units
 

@@ -95,17 +95,17 @@ std::string render_disks(const Json& disks) {
                {"CORRUPT", true},
                {"WHY"}});
   for (const Json& d : disks) {
-    table.add({d["directory"], d["online"].get<bool>() ? "online" : "offline", bytes(d["used_bytes"]),
-               bytes(d["file_bytes"]), bytes(d["cap_bytes"]), number(d["blocks"]),
-               bytes(d["bytes_written"]), bytes(d["bytes_written_per_day"]), number(d["failures"]),
-               number(d["corrupt"]), d["why"]});
+    table.add({d["directory"], d["online"].get<bool>() ? "online" : "offline",
+               bytes(d["used_bytes"]), bytes(d["file_bytes"]), bytes(d["cap_bytes"]),
+               number(d["blocks"]), bytes(d["bytes_written"]), bytes(d["bytes_written_per_day"]),
+               number(d["failures"]), number(d["corrupt"]), d["why"]});
   }
   return table.text();
 }
 
 std::string render_pass(const std::string& title, const Json& pass) {
-  return title + ": " + number(pass["records"]) + " records checked (" + bytes(pass["bytes"]) + "), " +
-         number(pass["corrupt"]) + " corrupt and forgotten, " + number(pass["skipped"]) +
+  return title + ": " + number(pass["records"]) + " records checked (" + bytes(pass["bytes"]) +
+         "), " + number(pass["corrupt"]) + " corrupt and forgotten, " + number(pass["skipped"]) +
          " skipped, in " + human_duration(pass["duration_ms"].get<std::uint64_t>());
 }
 
@@ -178,7 +178,8 @@ std::string render_status(const Json& s) {
   for (const auto& [title, value] : lines)
     out += title + std::string(12 - title.size(), ' ') + value + "\n";
   if (s["orphans"].get<std::uint64_t>() != 0)
-    out += "orphans     " + number(s["orphans"]) + " blocks whose namespace nobody has opened yet\n";
+    out +=
+        "orphans     " + number(s["orphans"]) + " blocks whose namespace nobody has opened yet\n";
   out += "\n" + render_tiers(s["tiers"]);
   if (!s["disks"].empty()) out += "\n" + render_disks(s["disks"]);
   return out;
@@ -186,7 +187,8 @@ std::string render_status(const Json& s) {
 
 std::string render_scrub(const Json& report) {
   std::string out;
-  if (report["running"].get<bool>()) out += render_pass("under way", report["current"]) + " so far\n";
+  if (report["running"].get<bool>())
+    out += render_pass("under way", report["current"]) + " so far\n";
   if (report.contains("last")) {
     out += render_pass("last pass", report["last"]) + ", ended " +
            human_duration(report["last"]["ended_ago_ms"].get<std::uint64_t>()) + " ago\n";

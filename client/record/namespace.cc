@@ -1,6 +1,5 @@
 #include "kvtier/namespace.h"
 
-
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -9,7 +8,8 @@
 #include "client/record/digest.h"
 #include "kvtier/record_layout.h"
 
-static_assert(std::endian::native == std::endian::little, "the formats are little-endian in memory");
+static_assert(std::endian::native == std::endian::little,
+              "the formats are little-endian in memory");
 
 namespace kvtier {
 namespace {
@@ -31,7 +31,8 @@ enum class Tag : std::uint8_t {
   positions,
 };
 
-// Calls `visit(tag, field)` for every field, in tag order: the one list that encoding and decoding share.
+// Calls `visit(tag, field)` for every field, in tag order: the one list that encoding and decoding
+// share.
 template <class Ns, class Visit>
 void each_field(Ns& ns, Visit&& visit) {
   visit(Tag::model, ns.model);
@@ -118,10 +119,14 @@ Result<void> in_range(const char* field, std::uint64_t value, std::uint64_t low,
 
 const char* name(StorageFormat format) noexcept {
   switch (format) {
-    case StorageFormat::fp8_e4m3: return "fp8_e4m3";
-    case StorageFormat::fp8_e5m2: return "fp8_e5m2";
-    case StorageFormat::bf16: return "bf16";
-    case StorageFormat::f32: return "f32";
+    case StorageFormat::fp8_e4m3:
+      return "fp8_e4m3";
+    case StorageFormat::fp8_e5m2:
+      return "fp8_e5m2";
+    case StorageFormat::bf16:
+      return "bf16";
+    case StorageFormat::f32:
+      return "f32";
   }
   return "unknown";
 }
@@ -173,8 +178,7 @@ Result<void> Namespace::validate() const {
                                          std::to_string(block_tokens) +
                                          "; it must be a power of two");
   }
-  return in_range("record bytes", RecordLayout::of(*this).record_bytes, 1,
-                  limits.record_bytes_max);
+  return in_range("record bytes", RecordLayout::of(*this).record_bytes, 1, limits.record_bytes_max);
 }
 
 std::vector<std::byte> encode(const Namespace& ns) {
@@ -186,7 +190,8 @@ std::vector<std::byte> encode(const Namespace& ns) {
 
 Result<Namespace> decode_namespace(std::span<const std::byte> bytes) {
   if (bytes.size() < sizeof kMagic || std::memcmp(bytes.data(), kMagic, sizeof kMagic) != 0) {
-    return make_error(Errc::malformed, "not an encoded namespace: it must start with 'kvtier.namespace.1'");
+    return make_error(Errc::malformed,
+                      "not an encoded namespace: it must start with 'kvtier.namespace.1'");
   }
   Namespace ns;
   Reader reader(bytes.subspan(sizeof kMagic));
@@ -198,7 +203,9 @@ Result<Namespace> decode_namespace(std::span<const std::byte> bytes) {
   return ns;
 }
 
-NamespaceId id_of(const Namespace& ns) { return {xxh3_128(encode(ns))}; }
+NamespaceId id_of(const Namespace& ns) {
+  return {xxh3_128(encode(ns))};
+}
 
 Key chain_key(const NamespaceId& ns, const Key& parent, std::span<const Token> tokens) noexcept {
   KVTIER_CHECK(tokens.size() <= kNamespaceLimits.block_tokens_max);

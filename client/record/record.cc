@@ -14,7 +14,9 @@ RecordHeader header_of(std::span<const std::byte> record) noexcept {
   return header;
 }
 
-Error corrupt(const std::string& what) { return make_error(Errc::corrupt, "record: " + what); }
+Error corrupt(const std::string& what) {
+  return make_error(Errc::corrupt, "record: " + what);
+}
 
 // Whether the sizes in `header` describe something that lies inside `bytes` bytes.
 bool sizes_hold(const RecordHeader& header, std::size_t bytes) noexcept {

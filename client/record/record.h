@@ -18,21 +18,21 @@ inline constexpr std::uint32_t kRecordVersion = 1;
 struct RecordHeader {
   std::uint64_t magic;
   std::uint32_t version;
-  std::uint32_t header_bytes;      // offset of the payload
+  std::uint32_t header_bytes;  // offset of the payload
   std::uint64_t record_bytes;
   std::uint64_t payload_bytes;
   NamespaceId ns;
   Key key;
   Key parent;
-  // Set when the record is written to disk, 0 before: XXH3-64 of the payload, and XXH3-64 of the header
-  // bytes with header_checksum taken as 0.
+  // Set when the record is written to disk, 0 before: XXH3-64 of the payload, and XXH3-64 of the
+  // header bytes with header_checksum taken as 0.
   std::uint64_t payload_checksum;
   std::uint64_t header_checksum;
-  std::uint32_t block_index;       // place in its prefix; 0 is the first block
-  std::uint32_t token_count;       // tokens in the proof
+  std::uint32_t block_index;  // place in its prefix; 0 is the first block
+  std::uint32_t token_count;  // tokens in the proof
   std::uint32_t proof_offset;
   std::uint32_t scales_offset;
-  std::uint64_t reserved[2];       // zero
+  std::uint64_t reserved[2];  // zero
 };
 static_assert(sizeof(RecordHeader) == 128 && std::is_trivially_copyable_v<RecordHeader>);
 
@@ -44,18 +44,18 @@ struct BlockIdentity {
   std::uint32_t block_index = 0;
 };
 
-// Fills the header and the proof of `record` (at least layout.header_bytes long), leaving scales and
-// payload as they are and both checksums 0. tokens.size() == layout.block_tokens.
+// Fills the header and the proof of `record` (at least layout.header_bytes long), leaving scales
+// and payload as they are and both checksums 0. tokens.size() == layout.block_tokens.
 void write_header(std::span<std::byte> record, const RecordLayout& layout,
                   const BlockIdentity& identity, std::span<const Token> tokens) noexcept;
 
-// Whether the record is the block that `identity` and `tokens` name: every field and the proof compared.
-// Errors: corrupt, naming the first field that differs. Checksums are not looked at.
+// Whether the record is the block that `identity` and `tokens` name: every field and the proof
+// compared. Errors: corrupt, naming the first field that differs. Checksums are not looked at.
 Result<void> verify_header(std::span<const std::byte> record, const RecordLayout& layout,
                            const BlockIdentity& identity, std::span<const Token> tokens);
 
-// Computes and sets both checksums. `record` is the whole record with a header that write_header made.
-// Errors: corrupt, if its sizes do not fit `record`.
+// Computes and sets both checksums. `record` is the whole record with a header that write_header
+// made. Errors: corrupt, if its sizes do not fit `record`.
 Result<void> seal_checksums(std::span<std::byte> record);
 
 // Whether a whole record read from disk is intact and is the one looked for: magic, version, sizes,

@@ -29,7 +29,8 @@ class CacheImpl final : public Cache {
 
   Match match(std::span<const Token> tokens) const noexcept override {
     return parts_.session->directory().read([&](const DirectoryView* view) {
-      return view == nullptr ? Match{} : match_prefix(*view, ns_->id, ns_->layout.block_tokens, tokens);
+      return view == nullptr ? Match{}
+                             : match_prefix(*view, ns_->id, ns_->layout.block_tokens, tokens);
     });
   }
 

@@ -34,8 +34,8 @@ bool WriteBackJob::cached(const Key& key) const noexcept {
 }
 
 WriteBackJob::Slots WriteBackJob::take_slots() {
-  // Without a host slot the block is dropped: kept in device memory alone it could not go to disk, and
-  // with it would go the use of all blocks behind it.
+  // Without a host slot the block is dropped: kept in device memory alone it could not go to disk,
+  // and with it would go the use of all blocks behind it.
   Slots slots{ns_->pool(Tier::host).take(), {}};
   if (slots.host) slots.device = ns_->pool(Tier::device).take();
   session_->refill(ns_);

@@ -19,7 +19,9 @@ std::uint64_t tag_of(const Key& key) noexcept {
   return tag == 0 ? kTierBits + 1 : tag;
 }
 
-std::uint64_t home_of(std::uint64_t word, std::uint64_t mask) noexcept { return (word >> 8) & mask; }
+std::uint64_t home_of(std::uint64_t word, std::uint64_t mask) noexcept {
+  return (word >> 8) & mask;
+}
 
 // Huge pages of shared memory are the file's, so what the daemon gets here every client has too.
 // The advice is often configured out for shared memory; collapsing what is there works all the
@@ -70,7 +72,8 @@ TierSet DirectoryView::find(const Key& key) const noexcept {
   const auto table = words();
   // The load of at most one half bounds a probe in practice; the mask bounds it always.
   for (std::uint64_t i = 0; i <= mask_; ++i) {
-    const std::uint64_t word = table[(home_of(tag, mask_) + i) & mask_].load(std::memory_order_relaxed);
+    const std::uint64_t word =
+        table[(home_of(tag, mask_) + i) & mask_].load(std::memory_order_relaxed);
     if (word == 0) return {};
     if ((word & ~kTierBits) == tag) return {static_cast<std::uint8_t>(word & kTierBits)};
   }
@@ -137,8 +140,9 @@ void DirectoryWriter::set(const Key& key, TierSet tiers) noexcept {
 void DirectoryWriter::remove_at(std::uint64_t hole) noexcept {
   const std::uint64_t mask = view_.mask_;
   const auto table = view_.words();
-  // Moves later words of the run into the hole, copy first, so that a reader sees a moved word twice
-  // rather than not at all; one that has already passed the hole may miss it, which is a miss.
+  // Moves later words of the run into the hole, copy first, so that a reader sees a moved word
+  // twice rather than not at all; one that has already passed the hole may miss it, which is a
+  // miss.
   for (std::uint64_t at = (hole + 1) & mask;; at = (at + 1) & mask) {
     const std::uint64_t word = table[at].load(std::memory_order_relaxed);
     if (word == 0) break;

@@ -1,9 +1,10 @@
-// The directory: a shared-memory table of what is cached, written by the daemon alone and mapped read-only
-// by every client. One 64-bit word a block: 56 bits of the key and the set of tiers. Open addressing with
-// linear probing; the home slot follows from the word itself, so removal can move words up.
+// The directory: a shared-memory table of what is cached, written by the daemon alone and mapped
+// read-only by every client. One 64-bit word a block: 56 bits of the key and the set of tiers. Open
+// addressing with linear probing; the home slot follows from the word itself, so removal can move
+// words up.
 //
-// It is advisory. A reader may miss a block that is being moved, or see a word of a block that has just
-// gone; both only make a lease shorter.
+// It is advisory. A reader may miss a block that is being moved, or see a word of a block that has
+// just gone; both only make a lease shorter.
 #pragma once
 
 #include <atomic>

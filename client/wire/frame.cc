@@ -8,8 +8,8 @@
 namespace kvtier::wire {
 namespace {
 
-// Everything a peer may nest or repeat is bounded by the frame, so the traversal limit only has to stop
-// messages that point to the same bytes again and again.
+// Everything a peer may nest or repeat is bounded by the frame, so the traversal limit only has to
+// stop messages that point to the same bytes again and again.
 capnp::ReaderOptions reader_options() {
   capnp::ReaderOptions options;
   options.traversalLimitInWords = 4 * kFrameBytesMax / sizeof(capnp::word);
@@ -17,7 +17,9 @@ capnp::ReaderOptions reader_options() {
   return options;
 }
 
-Error malformed(const std::string& what) { return make_error(Errc::malformed, "frame: " + what); }
+Error malformed(const std::string& what) {
+  return make_error(Errc::malformed, "frame: " + what);
+}
 
 }  // namespace
 
@@ -26,7 +28,9 @@ Result<void> Frame::read(const std::function<void(Message::Reader)>& use) const 
     capnp::FlatArrayMessageReader reader({words_.data(), words_.size()}, reader_options());
     use(reader.getRoot<Message>());
   });
-  KJ_IF_MAYBE(e, exception) { return malformed(e->getDescription().cStr()); }
+  KJ_IF_MAYBE (e, exception) {
+    return malformed(e->getDescription().cStr());
+  }
   return {};
 }
 
@@ -43,8 +47,8 @@ Result<void> FrameReader::take_header() {
   if (current_.magic != kFrameMagic) return malformed("bad magic: the peer does not speak kvtier");
   if (current_.length == 0 || current_.length % sizeof(capnp::word) != 0 ||
       current_.length > kFrameBytesMax) {
-    return malformed("length " + std::to_string(current_.length) + " is not a multiple of 8 up to " +
-                     std::to_string(kFrameBytesMax));
+    return malformed("length " + std::to_string(current_.length) +
+                     " is not a multiple of 8 up to " + std::to_string(kFrameBytesMax));
   }
   if (current_.descriptors > kDescriptorsMax || current_.zero != 0) {
     return malformed("bad descriptor count");
@@ -58,7 +62,8 @@ Result<void> FrameReader::take_header() {
 Result<void> FrameReader::receive(int socket, std::vector<Frame>& frames, std::size_t frames_max) {
   const std::size_t enough = frames.size() + frames_max;
   while (frames.size() < enough) {
-    // A descriptor comes with its frame's first byte; reading header and body apart keeps them together.
+    // A descriptor comes with its frame's first byte; reading header and body apart keeps them
+    // together.
     std::byte header_bytes[sizeof(FrameHeader)];
     iovec into;
     if (in_body_) {
@@ -122,7 +127,8 @@ Result<void> FrameWriter::push(capnp::MessageBuilder& message, UniqueFd descript
   if (bytes_ + pending.bytes.size() > bytes_max_) {
     return make_error(Errc::no_space, "the peer does not read its messages");
   }
-  const FrameHeader header{kFrameMagic, static_cast<std::uint32_t>(length), descriptor ? 1U : 0U, 0};
+  const FrameHeader header{kFrameMagic, static_cast<std::uint32_t>(length), descriptor ? 1U : 0U,
+                           0};
   std::memcpy(pending.bytes.data(), &header, sizeof header);
   const kj::Array<capnp::word> flat = capnp::messageToFlatArray(message);
   std::memcpy(pending.bytes.data() + sizeof header, flat.begin(), length);

@@ -2,8 +2,9 @@
 //
 //   [magic u32][length u32][descriptors u32][zero u32][length bytes: a flat Cap'n Proto message]
 //
-// little-endian; `length` is a multiple of 8 and bounded. `descriptors` file descriptors accompany the
-// frame's first byte (SCM_RIGHTS). A peer that breaks any of this loses its session, nothing else.
+// little-endian; `length` is a multiple of 8 and bounded. `descriptors` file descriptors accompany
+// the frame's first byte (SCM_RIGHTS). A peer that breaks any of this loses its session, nothing
+// else.
 #pragma once
 
 #include <capnp/message.h>
@@ -27,12 +28,12 @@ inline constexpr std::uint32_t kProtocolVersion = 1;
 inline constexpr std::uint64_t kFeatures = 0;
 inline constexpr std::uint32_t kFrameMagic = 0x3157564BU;  // "KVW1"
 inline constexpr std::uint32_t kFrameBytesMax = 2U << 20;
-inline constexpr std::uint32_t kDescriptorsMax = 1;        // a frame
-inline constexpr std::uint32_t kLeaseBlocksMax = 16384;    // 16 bytes of key each
-inline constexpr std::uint32_t kCommitBlocksMax = 64;      // up to 4 KiB of tokens each
+inline constexpr std::uint32_t kDescriptorsMax = 1;      // a frame
+inline constexpr std::uint32_t kLeaseBlocksMax = 16384;  // 16 bytes of key each
+inline constexpr std::uint32_t kCommitBlocksMax = 64;    // up to 4 KiB of tokens each
 inline constexpr std::uint32_t kReserveMax = 1024;
 inline constexpr std::uint32_t kListBlocksMax = 4096;
-inline constexpr std::uint32_t kListNamespacesMax = 256;   // up to 4.5 KiB of encoding each
+inline constexpr std::uint32_t kListNamespacesMax = 256;  // up to 4.5 KiB of encoding each
 static_assert(kLeaseBlocksMax * 32 < kFrameBytesMax);
 static_assert(kCommitBlocksMax * (1024 * 4 + 256) < kFrameBytesMax);
 static_assert(kListBlocksMax * 160 + kListNamespacesMax * 4800 < kFrameBytesMax);
@@ -64,15 +65,15 @@ class Frame {
 // Puts received bytes together to frames. Bounded by one frame.
 class FrameReader {
  public:
-  // Reads what the socket has without waiting and appends whole frames to `frames`, at most `frames_max`.
-  // Errors: unavailable (the peer closed), malformed (saying what), io.
+  // Reads what the socket has without waiting and appends whole frames to `frames`, at most
+  // `frames_max`. Errors: unavailable (the peer closed), malformed (saying what), io.
   Result<void> receive(int socket, std::vector<Frame>& frames, std::size_t frames_max = 64);
 
  private:
   Result<void> take_header();
   std::vector<std::byte> header_;
   std::vector<capnp::word> words_;
-  std::size_t filled_ = 0;   // bytes of words_
+  std::size_t filled_ = 0;  // bytes of words_
   bool in_body_ = false;
   FrameHeader current_{};
   std::vector<UniqueFd> descriptors_;

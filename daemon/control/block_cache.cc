@@ -14,7 +14,8 @@ namespace kvtier::daemon {
 BlockCache::BlockCache(Options options, Ports ports)
     : options_(options),
       catalogue_(options.blocks_max, *ports.directory),
-      device_(Tier::device, options.device, ports.device, [this] { return ExtentId(next_extent_++); }),
+      device_(Tier::device, options.device, ports.device,
+              [this] { return ExtentId(next_extent_++); }),
       host_(Tier::host, options.host, ports.host, [this] { return ExtentId(next_extent_++); }),
       disk_(options.disk, ports.disks, catalogue_, host_) {
   disk_.on_unheld = [this](BlockId id) { settle(id); };
@@ -69,8 +70,8 @@ void BlockCache::evict(MemoryTier& tier, BlockId id) {
   KVTIER_POINT("daemon.memory.evicted");
 }
 
-// Records of one size have no room while others fill the tier: an extent of theirs that nobody uses is
-// emptied and given back to the system, the one of the coldest block if possible.
+// Records of one size have no room while others fill the tier: an extent of theirs that nobody uses
+// is emptied and given back to the system, the one of the coldest block if possible.
 bool BlockCache::empty_an_extent_for(MemoryTier& tier, std::uint64_t record_bytes) {
   const std::size_t t = index_of(tier.tier());
   const BlockId coldest = catalogue_.oldest_of_other_size(tier.tier(), record_bytes);
@@ -164,12 +165,13 @@ bool BlockCache::commit(SessionId session, std::uint16_t ns, const NewBlock& blo
     if (!reservations_.take(name, session, tier)) continue;
     MemoryTier& into = memory(tier);
     const Place at = place_named(name);
-    const bool fits = into.extent(ExtentId(at.container))->shape().slot_bytes == known.layout.record_bytes;
+    const bool fits =
+        into.extent(ExtentId(at.container))->shape().slot_bytes == known.layout.record_bytes;
     const auto record = into.slot(at);
     const BlockIdentity identity{known.id, block.key, block.parent, block.block_index};
-    const bool proven = good && fits &&
-                        (record.empty() ||
-                         verify_header(record, known.layout, identity, block.tokens).has_value());
+    const bool proven =
+        good && fits &&
+        (record.empty() || verify_header(record, known.layout, identity, block.tokens).has_value());
     if (!proven) {
       ++counts_.refused_commits;
       into.give_back(at);

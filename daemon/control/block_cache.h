@@ -1,5 +1,5 @@
-// The cache: what leases, reservations, commits and evictions do to the tiers. All policy is here; I/O and
-// sockets are elsewhere. Owned by the control thread; nothing here waits.
+// The cache: what leases, reservations, commits and evictions do to the tiers. All policy is here;
+// I/O and sockets are elsewhere. Owned by the control thread; nothing here waits.
 #pragma once
 
 #include <functional>
@@ -19,11 +19,11 @@ namespace kvtier::daemon {
 using LeaseId = std::uint64_t;
 
 struct CacheCounts {
-  std::array<std::uint64_t, kTiers> hits{};        // blocks leased, by the tier they were in
-  std::array<std::uint64_t, kTiers> evictions{};   // the disk tier counts its own
-  std::uint64_t unknown_releases = 0;              // of leases that were not there: released twice
+  std::array<std::uint64_t, kTiers> hits{};       // blocks leased, by the tier they were in
+  std::array<std::uint64_t, kTiers> evictions{};  // the disk tier counts its own
+  std::uint64_t unknown_releases = 0;             // of leases that were not there: released twice
   std::uint64_t refused_commits = 0;
-  std::uint64_t faults = 0;                        // blocks that a client or the disk found not to hold
+  std::uint64_t faults = 0;  // blocks that a client or the disk found not to hold
 };
 
 class BlockCache {
@@ -36,7 +36,7 @@ class BlockCache {
   struct Ports {
     storage::MemoryExtents* device = nullptr;  // null where the tier's cap is 0
     storage::MemoryExtents* host = nullptr;
-    std::vector<DiskTier::Port> disks;         // none: no disk tier
+    std::vector<DiskTier::Port> disks;  // none: no disk tier
     DirectoryWriter* directory = nullptr;
   };
   BlockCache(Options options, Ports ports);
@@ -48,18 +48,20 @@ class BlockCache {
   Result<std::uint16_t> open_namespace(std::span<const std::byte> encoded);
 
   struct Grant {
-    LeaseId lease = 0;             // 0: nothing granted
-    std::vector<SlotName> slots;   // one a block granted; 0: on its way from disk, on_ready() follows
-    std::vector<Tier> tiers;       // where each block was
+    LeaseId lease = 0;  // 0: nothing granted
+    std::vector<SlotName>
+        slots;                // one a block granted; 0: on its way from disk, on_ready() follows
+    std::vector<Tier> tiers;  // where each block was
   };
-  // Holds the leading blocks that are there, none past the session's bounds. Blocks on disk start moving to
-  // the host tier.
+  // Holds the leading blocks that are there, none past the session's bounds. Blocks on disk start
+  // moving to the host tier.
   Grant lease(SessionId session, std::uint16_t ns, std::span<const Key> keys);
   // False, and counted, if the session has no such lease.
   bool release(SessionId session, LeaseId lease);
   void release_all(SessionId session);
 
-  // Up to `count` slots of a memory tier for the session to fill, taken from free ones or by eviction.
+  // Up to `count` slots of a memory tier for the session to fill, taken from free ones or by
+  // eviction.
   std::vector<SlotName> reserve(SessionId session, ProcessId process, std::uint16_t ns, Tier tier,
                                 std::uint32_t count);
   void abandon(SessionId session, SlotName slot);
@@ -68,10 +70,10 @@ class BlockCache {
     Key key, parent;
     std::uint32_t block_index = 0;
     std::span<const Token> tokens;
-    std::span<const SlotName> slots;   // at most one a tier
+    std::span<const SlotName> slots;  // at most one a tier
   };
-  // Makes a filled block visible. Slots of a tier that has it already are freed. False if it was refused
-  // (its slots, where the session holds them, are freed).
+  // Makes a filled block visible. Slots of a tier that has it already are freed. False if it was
+  // refused (its slots, where the session holds them, are freed).
   bool commit(SessionId session, std::uint16_t ns, const NewBlock& block);
 
   // Leases end and reservations are quarantined until end_process().
@@ -85,8 +87,8 @@ class BlockCache {
   void flush(std::function<void(Result<void>)> done) { disk_.flush(std::move(done)); }
 
   struct Landed {
-    std::uint32_t block;   // index in the lease
-    SlotName slot;         // 0: failed
+    std::uint32_t block;  // index in the lease
+    SlotName slot;        // 0: failed
   };
   // Blocks of a lease have come from disk, or failed.
   std::function<void(SessionId, LeaseId, std::span<const Landed>)> on_ready;
@@ -100,12 +102,12 @@ class BlockCache {
 
  private:
   struct Leased {
-    BlockId block = kNoBlock;   // kNoBlock: failed
+    BlockId block = kNoBlock;  // kNoBlock: failed
     Tier tier = Tier::host;
     bool pending = false;
   };
   struct Lease {
-    SessionId session;          // 0: released; it ends when the last of its disk reads does
+    SessionId session;  // 0: released; it ends when the last of its disk reads does
     std::vector<Leased> blocks;
   };
   struct SessionLeases {
@@ -152,7 +154,7 @@ class BlockCache {
   std::unordered_map<SessionId, SessionLeases> leases_of_;
   std::unordered_map<std::uint32_t, std::vector<Waiter>> loading_;  // by BlockId
   LeaseId next_lease_ = 1;
-  std::uint64_t clock_ = 1;   // counts leases and commits
+  std::uint64_t clock_ = 1;  // counts leases and commits
   CacheCounts counts_;
 };
 

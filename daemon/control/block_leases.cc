@@ -11,7 +11,8 @@
 
 namespace kvtier::daemon {
 
-BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::span<const Key> keys) {
+BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns,
+                                    std::span<const Key> keys) {
   SessionLeases& of_session = leases_of_[session];
   if (of_session.ids.size() >= limits::kLeasesPerSessionMax) return {};
   keys = keys.first(std::min(keys.size(), limits::kBlocksLeasedPerSessionMax - of_session.blocks));
@@ -95,9 +96,8 @@ bool BlockCache::start_load(BlockId id) {
   if (!to) return false;
   host_.table(*to).set_reserved(to->slot, static_cast<std::uint32_t>(::getpid()), 0);
   catalogue_.set_loading(id, true);
-  const auto sent = disk_.read(id, *to, [this, id, to = *to](const Result<void>& result) {
-    loaded(id, to, result);
-  });
+  const auto sent = disk_.read(
+      id, *to, [this, id, to = *to](const Result<void>& result) { loaded(id, to, result); });
   if (!sent) {
     catalogue_.set_loading(id, false);
     host_.give_back(*to);
@@ -132,7 +132,8 @@ void BlockCache::loaded(BlockId id, Place to, const Result<void>& result) {
   settle(id);  // does nothing where retire() has removed the entry
   for (const Waiter& waiter : waiters) {
     const auto lease = leases_.find(waiter.lease);
-    if (lease != leases_.end() && lease->second.session == 0) end_or_wait(waiter.lease, lease->second);
+    if (lease != leases_.end() && lease->second.session == 0)
+      end_or_wait(waiter.lease, lease->second);
   }
   for (const Event& event : events) on_ready(event.session, event.lease, {&event.landed, 1});
 }
@@ -146,9 +147,8 @@ std::vector<BlockCache::Event> BlockCache::hand_over(BlockId id, std::span<const
     Leased& leased = lease->second.blocks[waiter.block];
     leased.pending = false;
     if (!good || !catalogue_.hold(id, Tier::host)) leased.block = kNoBlock;
-    const SlotName slot = leased.block == kNoBlock
-                              ? 0
-                              : slot_name(catalogue_.block(id).places[index_of(Tier::host)]);
+    const SlotName slot =
+        leased.block == kNoBlock ? 0 : slot_name(catalogue_.block(id).places[index_of(Tier::host)]);
     if (lease->second.session == 0) continue;
     events.push_back({lease->second.session, waiter.lease, {waiter.block, slot}});
   }
@@ -175,8 +175,8 @@ void BlockCache::release_all(SessionId session) {
   leases_of_.erase(of);
 }
 
-// A lease whose reads are under way ends with the last of them, so that its blocks, which land in any order,
-// take their places in the eviction order together.
+// A lease whose reads are under way ends with the last of them, so that its blocks, which land in
+// any order, take their places in the eviction order together.
 void BlockCache::end_or_wait(LeaseId id, Lease& lease) {
   lease.session = 0;
   if (std::ranges::any_of(lease.blocks, &Leased::pending)) return;

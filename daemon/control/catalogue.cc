@@ -167,7 +167,8 @@ void Catalogue::touch_on_disk(std::span<const BlockId> prefix) {
   }
   for (const BlockId id : prefix) {
     const Block& block = index_[id];
-    if (block.tiers.has(Tier::disk)) touched_[device_of(block.places[index_of(Tier::disk)])].push_back(id);
+    if (block.tiers.has(Tier::disk))
+      touched_[device_of(block.places[index_of(Tier::disk)])].push_back(id);
   }
   for (std::uint32_t device = 0; device < touched_.size(); ++device) {
     if (touched_[device].empty()) continue;

@@ -1,7 +1,7 @@
-// What is cached and where: the index, the eviction order of every tier, the namespaces, and the directory
-// that clients read, kept in step. Knows nothing of memory, disks or clients, but that the disk tier has
-// devices, each with eviction orders of its own and each perhaps hidden for a while. Owned by the control
-// thread.
+// What is cached and where: the index, the eviction order of every tier, the namespaces, and the
+// directory that clients read, kept in step. Knows nothing of memory, disks or clients, but that
+// the disk tier has devices, each with eviction orders of its own and each perhaps hidden for a
+// while. Owned by the control thread.
 #pragma once
 
 #include <array>
@@ -50,7 +50,8 @@ class Catalogue {
   // Whatever its namespace, doomed or not.
   BlockId find_any(const Key& key) const noexcept { return index_.find(key); }
   bool taken(const Key& key) const noexcept { return find_any(key) != kNoBlock; }
-  // A new entry, placed nowhere yet; the caller places it before anything else happens. kNoBlock: full.
+  // A new entry, placed nowhere yet; the caller places it before anything else happens. kNoBlock:
+  // full.
   BlockId add(std::uint16_t ns, const Key& key, std::uint32_t block_index);
 
   // `parent`: the key before it in its prefix, behind which it goes in the eviction order.
@@ -62,17 +63,18 @@ class Catalogue {
   // Nobody may hold that placement. The entry goes with its last placement.
   Place unplace(BlockId id, Tier tier);
 
-  // Placements on a hidden device stay where they are, but clients are not told of them. The directory
-  // follows block by block as they are republished.
+  // Placements on a hidden device stay where they are, but clients are not told of them. The
+  // directory follows block by block as they are republished.
   void hide_device(std::uint32_t device, bool hidden) noexcept;
   void republish(BlockId id) noexcept { publish(id); }
   // The tiers that can serve the block now.
   TierSet reachable(BlockId id) const noexcept;
 
-  // A hold keeps a placement out of the eviction order. False at the bound on holds of one placement.
+  // A hold keeps a placement out of the eviction order. False at the bound on holds of one
+  // placement.
   bool hold(BlockId id, Tier tier);
-  // The last hold's end puts the placement back: behind its parent if that is in the eviction order, as
-  // the newest otherwise.
+  // The last hold's end puts the placement back: behind its parent if that is in the eviction
+  // order, as the newest otherwise.
   void unhold(BlockId id, Tier tier, const Key& parent = {});
 
   // Makes every unheld placement of a prefix's blocks, which are of one namespace, the newest, the
@@ -91,14 +93,18 @@ class Catalogue {
 
   // The next to evict among the records of this size (on this device); kNoBlock where none may go.
   BlockId oldest(Tier tier, std::uint64_t record_bytes, std::uint32_t device = 0) const noexcept;
-  // The least recently used evictable block of any other record size (on these devices, a set of bits).
+  // The least recently used evictable block of any other record size (on these devices, a set of
+  // bits).
   BlockId oldest_of_other_size(Tier tier, std::uint64_t record_bytes,
                                std::uint32_t devices = ~0U) const noexcept;
   // The least recently used evictable block of all.
   BlockId oldest(Tier tier) const noexcept { return oldest_of_other_size(tier, 0); }
 
-  // The one to be evicted after `id`, which is in the order of this tier; kNoBlock after the newest.
-  BlockId evicted_after(BlockId id, Tier tier) const noexcept { return index_.link(id, tier).newer; }
+  // The one to be evicted after `id`, which is in the order of this tier; kNoBlock after the
+  // newest.
+  BlockId evicted_after(BlockId id, Tier tier) const noexcept {
+    return index_.link(id, tier).newer;
+  }
 
   const TierCounts& counts(Tier tier) const noexcept { return counts_[index_of(tier)]; }
 
@@ -129,8 +135,8 @@ class Catalogue {
   std::array<TierCounts, kTiers> counts_;
 };
 
-// Walks ahead of whoever removes the oldest blocks of one size from one tier, one after the other, and asks
-// the processor for what each removal will read.
+// Walks ahead of whoever removes the oldest blocks of one size from one tier, one after the other,
+// and asks the processor for what each removal will read.
 class EvictionAhead {
  public:
   EvictionAhead(const Catalogue& catalogue, Tier tier, std::uint64_t record_bytes) noexcept;
@@ -142,7 +148,8 @@ class EvictionAhead {
   const Catalogue& catalogue_;
   Tier tier_;
   BlockId next_;
-  std::array<BlockId, kAhead / 2> entry_coming_;  // a ring: entries asked for, whose keys are not read yet
+  std::array<BlockId, kAhead / 2>
+      entry_coming_;  // a ring: entries asked for, whose keys are not read yet
   std::size_t steps_ = 0;
 };
 

@@ -84,10 +84,11 @@ bool DiskDevice::unwatch(DiskLocation at) {
 }
 
 void DiskDevice::flush(std::function<void(Result<void>)> done) {
-  store_->flush([this, covered = writes_settled_, done = std::move(done)](const Result<void>& result) {
-    if (result) writes_synced_ = std::max(writes_synced_, covered);
-    done(result);
-  });
+  store_->flush(
+      [this, covered = writes_settled_, done = std::move(done)](const Result<void>& result) {
+        if (result) writes_synced_ = std::max(writes_synced_, covered);
+        done(result);
+      });
 }
 
 }  // namespace kvtier::daemon

@@ -1,8 +1,9 @@
-// One directory of the disk tier: its store, which of its slots are free, which block lies in which, and
-// whether it can be used now. Owned by the control thread; outlives every operation of its store.
+// One directory of the disk tier: its store, which of its slots are free, which block lies in
+// which, and whether it can be used now. Owned by the control thread; outlives every operation of
+// its store.
 //
-// A device that is offline keeps its blocks. What is erased meanwhile leaves the index at the latest before
-// the device is online again, so only then are those slots free.
+// A device that is offline keeps its blocks. What is erased meanwhile leaves the index at the
+// latest before the device is online again, so only then are those slots free.
 #pragma once
 
 #include <functional>
@@ -55,8 +56,9 @@ class DiskDevice {
   void prefetch(storage::DiskLocation at) const noexcept;
 
   // Removes index entries; then the slots, which hold no block, are free, and `done` runs.
-  void erase(std::vector<Key> keys, std::vector<storage::DiskLocation> slots,
-             std::function<void()> done = [] {});
+  void erase(
+      std::vector<Key> keys, std::vector<storage::DiskLocation> slots,
+      std::function<void()> done = [] {});
 
   // From watch() to unwatch(), which says whether the slot kept its block all the time. At most
   // storage::kScrubsMax slots at a time.

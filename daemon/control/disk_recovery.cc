@@ -12,7 +12,8 @@ namespace kvtier::daemon {
 
 Result<std::uint64_t> DiskTier::recover() {
   std::vector<Recovered> order;
-  // All namespaces first: one store may know of a namespace what another, whose index was lost, does not.
+  // All namespaces first: one store may know of a namespace what another, whose index was lost,
+  // does not.
   for (const auto& on : devices_) {
     auto namespaces = on->store().namespaces();
     if (!namespaces) return namespaces.error();
@@ -32,8 +33,7 @@ Result<std::uint64_t> DiskTier::recover() {
     return catalogue_.namespaces()[catalogue_.block(r.id).ns].is_orphan();
   };
   const bool any_orphan = catalogue_.namespaces().orphan_blocks() != 0;
-  const auto others =
-      any_orphan ? std::ranges::partition(order, is_orphan).begin() : order.begin();
+  const auto others = any_orphan ? std::ranges::partition(order, is_orphan).begin() : order.begin();
   const auto older = [](const Recovered& a, const Recovered& b) {
     return std::pair(a.last_access, b.block_index) < std::pair(b.last_access, a.block_index);
   };

@@ -40,8 +40,8 @@ Place DiskTier::unplace(BlockId id) {
   return at;
 }
 
-// Leases skip the device's blocks from now on. The directory, which is advisory, follows in steps: there may
-// be millions of them.
+// Leases skip the device's blocks from now on. The directory, which is advisory, follows in steps:
+// there may be millions of them.
 void DiskTier::health_changed(std::uint32_t number, bool online, const std::string& why) {
   if (device(number).online() == online) return device(number).set_why(why);
   KVTIER_POINT("daemon.disk.health");
@@ -91,17 +91,18 @@ Result<void> DiskTier::read(BlockId id, Place to, std::function<void(Result<void
     return make_error(Errc::no_space, "too many readers of one block");
   }
   DiskDevice& on = device(device_of(from));
-  auto sent = on.store().read(read, [this, id, &on, done = std::move(done)](const Result<void>& result) {
-    catalogue_.unhold(id, Tier::disk);
-    if (!result && result.error().code != Errc::unavailable) {
-      // Forgotten, so that it is not asked for again, and its slot is not used again.
-      ++counts_.failures;
-      ++(result.error().code == Errc::corrupt ? on.counts.corrupt : on.counts.failures);
-      spdlog::warn("disk tier: block {} did not hold: {}", to_hex(catalogue_.block(id).key),
-                   result.error().message);
-    }
-    done(result);
-  });
+  auto sent =
+      on.store().read(read, [this, id, &on, done = std::move(done)](const Result<void>& result) {
+        catalogue_.unhold(id, Tier::disk);
+        if (!result && result.error().code != Errc::unavailable) {
+          // Forgotten, so that it is not asked for again, and its slot is not used again.
+          ++counts_.failures;
+          ++(result.error().code == Errc::corrupt ? on.counts.corrupt : on.counts.failures);
+          spdlog::warn("disk tier: block {} did not hold: {}", to_hex(catalogue_.block(id).key),
+                       result.error().message);
+        }
+        done(result);
+      });
   if (!sent) catalogue_.unhold(id, Tier::disk);
   return sent;
 }
@@ -150,7 +151,8 @@ void DiskTier::settle_flushes() {
   }
 }
 
-// All devices at a time. One that is offline matters only if it may have lost what was written to it.
+// All devices at a time. One that is offline matters only if it may have lost what was written to
+// it.
 void DiskTier::flush_devices(std::function<void(Result<void>)> done) {
   struct Joined {
     std::size_t waiting = 1;

@@ -1,10 +1,11 @@
-// The disk tier as the control thread sees it: which device gets a record, the queue of write-through, the
-// reads under way, and what becomes of the blocks of a device that fails. The I/O itself is the
-// RecordStores', one a device.
+// The disk tier as the control thread sees it: which device gets a record, the queue of
+// write-through, the reads under way, and what becomes of the blocks of a device that fails. The
+// I/O itself is the RecordStores', one a device.
 //
-// What always holds: a block in the write-through queue holds its host placement, so its bytes stay until
-// they are written; a block being read holds its disk placement, so its slot is not written meanwhile. The
-// blocks of a device that is offline are hidden, not forgotten: unavailable is not corrupt.
+// What always holds: a block in the write-through queue holds its host placement, so its bytes stay
+// until they are written; a block being read holds its disk placement, so its slot is not written
+// meanwhile. The blocks of a device that is offline are hidden, not forgotten: unavailable is not
+// corrupt.
 #pragma once
 
 #include <deque>
@@ -25,7 +26,7 @@ namespace kvtier::daemon {
 class DiskTier {
  public:
   struct Options {
-    std::uint64_t segments_bytes = 0;         // cap for segments, of each device
+    std::uint64_t segments_bytes = 0;  // cap for segments, of each device
     std::uint64_t segment_bytes = 0;
     std::uint32_t write_queue_max = 0;        // blocks
     std::uint64_t write_queue_bytes_max = 0;  // of host memory held for them
@@ -57,8 +58,8 @@ class DiskTier {
   // The block, which has a host placement, was leased or committed again.
   void seen_again(BlockId id, const Key& parent);
 
-  // Reads `id` from disk into `to`. Errors now: no_space, unavailable. Until `done` the disk placement is
-  // held; `done` must retire() the block after an error, but after `unavailable`.
+  // Reads `id` from disk into `to`. Errors now: no_space, unavailable. Until `done` the disk
+  // placement is held; `done` must retire() the block after an error, but after `unavailable`.
   Result<void> read(BlockId id, Place to, std::function<void(Result<void>)> done);
 
   // Forgets a block whose record did not hold; its slot is not used again.
@@ -67,8 +68,9 @@ class DiskTier {
   // Forgets unheld blocks on disk; their slots are free once the index has forgotten them too.
   void forget(std::span<const BlockId> ids);
 
-  // `done` once every block queued before is written or given up, and all of it is on stable storage.
-  // Errors: those of the stores; unavailable where a device went offline with writes not yet stable.
+  // `done` once every block queued before is written or given up, and all of it is on stable
+  // storage. Errors: those of the stores; unavailable where a device went offline with writes not
+  // yet stable.
   void flush(std::function<void(Result<void>)> done);
 
   void touched(BlockId id);
@@ -83,8 +85,8 @@ class DiskTier {
 
   // Called when this tier has ended its hold on a block, which may have been the last.
   std::function<void(BlockId)> on_unheld;
-  // Runs a task in a later turn of the control thread; at once where it is not set. For work that is done
-  // in steps.
+  // Runs a task in a later turn of the control thread; at once where it is not set. For work that
+  // is done in steps.
   std::function<void(std::function<void()>)> later;
 
  private:
@@ -117,7 +119,9 @@ class DiskTier {
 
   DiskDevice& device(std::uint32_t number) noexcept { return *devices_[number]; }
   DiskDevice& device_of_block(BlockId id) noexcept { return device(device_of(place_of(id))); }
-  Place place_of(BlockId id) const noexcept { return catalogue_.block(id).places[index_of(Tier::disk)]; }
+  Place place_of(BlockId id) const noexcept {
+    return catalogue_.block(id).places[index_of(Tier::disk)];
+  }
   Place unplace(BlockId id);
   bool any_online() const noexcept { return online_ != 0; }
 
@@ -152,10 +156,10 @@ class DiskTier {
   Catalogue& catalogue_;
   MemoryTier& host_;
   std::vector<std::unique_ptr<DiskDevice>> devices_;
-  std::uint32_t online_ = 0;  // devices, a set of bits
+  std::uint32_t online_ = 0;   // devices, a set of bits
   std::deque<Waiting> queue_;  // by ticket
-  // By ticket. Completions are settled in this order, which is the order of the blocks in their prefixes
-  // and so keeps the eviction order right.
+  // By ticket. Completions are settled in this order, which is the order of the blocks in their
+  // prefixes and so keeps the eviction order right.
   std::map<std::uint64_t, Writing> writing_;
   std::uint64_t next_ticket_ = 1;
   bool emptying_ = false;

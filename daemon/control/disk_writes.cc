@@ -1,5 +1,5 @@
-// Write-through: who is admitted, which device and slot a record gets, and what becomes of a write that
-// fails.
+// Write-through: who is admitted, which device and slot a record gets, and what becomes of a write
+// that fails.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -77,20 +77,25 @@ Result<void> DiskTier::send(const Waiting& next, const Room& room) {
   const Block& block = catalogue_.block(next.block);
   const Place from = block.places[index_of(Tier::host)];
   storage::RecordStore::Write write;
-  write.identity = {catalogue_.namespaces()[block.ns].id, block.key, next.parent, block.block_index};
+  write.identity = {catalogue_.namespaces()[block.ns].id, block.key, next.parent,
+                    block.block_index};
   write.last_access = block.last_access;
   write.to = room.at;
   write.slot_bytes = write.record_bytes = catalogue_.record_bytes(next.block);
   write.extent = ExtentId(from.container);
   write.slot = from.slot;
   write.replaces = room.replaces;
-  auto sent = device(room.device).store().write(
-      write, [this, ticket = next.ticket](const Result<void>& result) { written(ticket, result); });
+  auto sent = device(room.device)
+                  .store()
+                  .write(write, [this, ticket = next.ticket](const Result<void>& result) {
+                    written(ticket, result);
+                  });
   KVTIER_POINT("daemon.write.submitted");
   return sent;
 }
 
-// A free slot; or else the slot of the oldest block of this size, on whichever device has the older one.
+// A free slot; or else the slot of the oldest block of this size, on whichever device has the older
+// one.
 std::optional<DiskTier::Room> DiskTier::room_for(std::uint64_t record_bytes) {
   if (auto free = free_room(record_bytes)) return free;
   BlockId victim = kNoBlock;
@@ -130,8 +135,8 @@ std::optional<DiskTier::Room> DiskTier::free_room(std::uint64_t record_bytes) {
   }
 }
 
-// Records of one size have no room while others fill the disk: the segment of the coldest of those is
-// emptied, as far as nobody reads from it.
+// Records of one size have no room while others fill the disk: the segment of the coldest of those
+// is emptied, as far as nobody reads from it.
 bool DiskTier::empty_a_segment_for(std::uint64_t record_bytes) {
   const BlockId coldest = catalogue_.oldest_of_other_size(Tier::disk, record_bytes, online_);
   if (coldest == kNoBlock) return false;
@@ -164,8 +169,8 @@ bool DiskTier::on_or_to(std::uint32_t number, const Key& key) const noexcept {
   });
 }
 
-// The victim, if any, is out of the catalogue already; its entry on disk goes before the slot is used again,
-// and so does the entry of the block itself if it may be there.
+// The victim, if any, is out of the catalogue already; its entry on disk goes before the slot is
+// used again, and so does the entry of the block itself if it may be there.
 void DiskTier::give_back(const Waiting& what, const Room& room, bool perhaps_written) {
   DiskDevice& on = device(room.device);
   std::vector<Key> keys;
@@ -212,8 +217,8 @@ void DiskTier::not_written(const Writing& done) {
     return;
   }
   ++counts_.failures;
-  // Only the device's own failure speaks against the slot; a record that its client scribbled over, or a
-  // full index, does not.
+  // Only the device's own failure speaks against the slot; a record that its client scribbled over,
+  // or a full index, does not.
   if (code == Errc::io) {
     ++on.counts.failures;
     on.space().retire(done.room.at);

@@ -1,11 +1,12 @@
-// The eviction order of one tier and size class: blocks that are placed there and that nobody holds, from
-// the newest to the oldest, linked by the numbers of the index's entries.
+// The eviction order of one tier and size class: blocks that are placed there and that nobody
+// holds, from the newest to the oldest, linked by the numbers of the index's entries.
 //
-// A block stands on the older side of its ancestors in the list, so that the tail of a prefix goes before
-// its head: a touch moves a whole prefix to the front, last block first, and a new block is put right behind
-// its parent. One whose parent is held or not there at that moment becomes the newest instead, until the
-// next touch of its prefix, at the latest the end of the lease that holds the parent. (A parent held by its
-// write alone has no such lease; a child behind it that is not written may then stay too new.)
+// A block stands on the older side of its ancestors in the list, so that the tail of a prefix goes
+// before its head: a touch moves a whole prefix to the front, last block first, and a new block is
+// put right behind its parent. One whose parent is held or not there at that moment becomes the
+// newest instead, until the next touch of its prefix, at the latest the end of the lease that holds
+// the parent. (A parent held by its write alone has no such lease; a child behind it that is not
+// written may then stay too new.)
 #pragma once
 
 #include <span>
@@ -24,9 +25,7 @@ class LruList {
   // Of a block that is in this list or in none of this tier.
   bool contains(BlockId id) const noexcept { return link(id).newer != LruLink::kUnlinked; }
 
-  void push_newest(BlockId id) noexcept {
-    insert(id, kNoBlock, newest_);
-  }
+  void push_newest(BlockId id) noexcept { insert(id, kNoBlock, newest_); }
   // Right behind `parent`, which must be in this list.
   void push_behind(BlockId parent, BlockId id) noexcept { insert(id, parent, link(parent).older); }
 

@@ -1,7 +1,8 @@
 // One memory tier: its extents, made on demand up to the cap, and their free slots by size class.
 //
-// The cap counts extents, which are what is taken from the system. Which block lies in a slot is kept here
-// too, so that an extent can be emptied for another size class. Owned by the control thread.
+// The cap counts extents, which are what is taken from the system. Which block lies in a slot is
+// kept here too, so that an extent can be emptied for another size class. Owned by the control
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +32,8 @@ class MemoryTier {
 
   Tier tier() const noexcept { return tier_; }
 
-  // A free slot of `slot_bytes` (which must be one record's size), from an extent that has one or from a
-  // new extent within the cap; none otherwise. The slot's table entry is still free.
+  // A free slot of `slot_bytes` (which must be one record's size), from an extent that has one or
+  // from a new extent within the cap; none otherwise. The slot's table entry is still free.
   std::optional<Place> take(std::uint64_t slot_bytes);
   // `at`'s table entry is set free.
   void give_back(Place at);

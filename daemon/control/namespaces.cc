@@ -15,8 +15,9 @@ Result<std::uint16_t> Namespaces::open(std::span<const std::byte> encoded) {
     // The digest is fast, not secure: what was hashed decides.
     const auto& bytes = known_[*known].encoded;
     if (std::equal(bytes.begin(), bytes.end(), encoded.begin(), encoded.end())) return *known;
-    return make_error(Errc::refused, "another namespace with the same id is open: change the model "
-                                     "name or the tenant salt");
+    return make_error(Errc::refused,
+                      "another namespace with the same id is open: change the model "
+                      "name or the tenant salt");
   }
   auto ns = decode_namespace(encoded);
   if (!ns) return ns.error();

@@ -1,8 +1,9 @@
-// The namespaces the daemon knows, by a small number. They are never forgotten while it runs, so a number
-// always means the same namespace; their count is bounded.
+// The namespaces the daemon knows, by a small number. They are never forgotten while it runs, so a
+// number always means the same namespace; their count is bounded.
 //
-// A namespace may be known by its id alone: records of it were found on disk, but not what it is (an index
-// rebuilt from the segments has no encodings). Its blocks are orphans until a client opens it.
+// A namespace may be known by its id alone: records of it were found on disk, but not what it is
+// (an index rebuilt from the segments has no encodings). Its blocks are orphans until a client
+// opens it.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +29,9 @@ struct KnownNamespace {
 
 class Namespaces {
  public:
-  // The number of this namespace, a new one if it is not known yet. One known by its id alone is adopted;
-  // if its records have another size than they should, it must have no blocks. Errors: no_space, malformed,
-  // invalid, refused.
+  // The number of this namespace, a new one if it is not known yet. One known by its id alone is
+  // adopted; if its records have another size than they should, it must have no blocks. Errors:
+  // no_space, malformed, invalid, refused.
   Result<std::uint16_t> open(std::span<const std::byte> encoded);
   // The number of a namespace that is known by the size of its records. Errors: no_space.
   Result<std::uint16_t> add_orphan(const NamespaceId& id, std::uint64_t record_bytes);

@@ -27,8 +27,8 @@ Result<std::uint64_t> start_time_of(pid_t pid) {
 }
 
 Result<ProcessId> ProcessWatch::watch(pid_t pid) {
-  // The descriptor first: if the process ends in between, its start time cannot be read or the descriptor
-  // tells.
+  // The descriptor first: if the process ends in between, its start time cannot be read or the
+  // descriptor tells.
   UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!fd) return errno_error(Errc::io, "cannot watch process " + std::to_string(pid));
   const auto start_time = start_time_of(pid);
@@ -37,7 +37,8 @@ Result<ProcessId> ProcessWatch::watch(pid_t pid) {
   const std::pair key{process.pid, process.start_time};
   if (watched_.contains(key)) return process;
   auto& descriptor =
-      watched_.try_emplace(key, boost::asio::posix::stream_descriptor(io_, fd.release())).first->second;
+      watched_.try_emplace(key, boost::asio::posix::stream_descriptor(io_, fd.release()))
+          .first->second;
   descriptor.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                         [this, process, key](boost::system::error_code error) {
                           if (error) return;

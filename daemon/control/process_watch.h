@@ -1,5 +1,5 @@
-// Learns when a client's process has ended, by pidfd, so that slots it may still have been writing can be
-// used again. Lives on the control thread.
+// Learns when a client's process has ended, by pidfd, so that slots it may still have been writing
+// can be used again. Lives on the control thread.
 #pragma once
 
 #include <sys/types.h>
@@ -20,8 +20,8 @@ class ProcessWatch {
   ProcessWatch(boost::asio::io_context& io, std::function<void(ProcessId)> ended)
       : io_(io), ended_(std::move(ended)) {}
 
-  // Names the process `pid` and watches it until it ends. Errors: io (it is gone, or not visible from the
-  // daemon's pid namespace).
+  // Names the process `pid` and watches it until it ends. Errors: io (it is gone, or not visible
+  // from the daemon's pid namespace).
   Result<ProcessId> watch(pid_t pid);
 
  private:
@@ -30,7 +30,8 @@ class ProcessWatch {
   std::map<std::pair<std::uint32_t, std::uint64_t>, boost::asio::posix::stream_descriptor> watched_;
 };
 
-// Field 22 of /proc/PID/stat: clock ticks from the host's boot to the start of the process. Errors: io.
+// Field 22 of /proc/PID/stat: clock ticks from the host's boot to the start of the process. Errors:
+// io.
 Result<std::uint64_t> start_time_of(pid_t pid);
 
 }  // namespace kvtier::daemon

@@ -1,6 +1,6 @@
-// Slots that clients may fill: reserved by a session of a process, or quarantined because the session has
-// ended while its process may still be writing. A live client's reservation is never taken back; it is
-// bounded per process instead. Owned by the control thread.
+// Slots that clients may fill: reserved by a session of a process, or quarantined because the
+// session has ended while its process may still be writing. A live client's reservation is never
+// taken back; it is bounded per process instead. Owned by the control thread.
 #pragma once
 
 #include <cstdint>

@@ -49,7 +49,9 @@ bool Scrubber::may_go_on() const noexcept {
          (fast_ || budget_bytes_ > 0);
 }
 
-bool Scrubber::at_end() const noexcept { return device_ == disk_.devices().size(); }
+bool Scrubber::at_end() const noexcept {
+  return device_ == disk_.devices().size();
+}
 
 // The block in the slot under the cursor, perhaps none; the cursor goes on.
 BlockId Scrubber::next() {

@@ -1,9 +1,10 @@
-// The scrub: every record on disk is read and verified, a device after the other. One that does not hold is
-// forgotten and its slot retired.
+// The scrub: every record on disk is read and verified, a device after the other. One that does not
+// hold is forgotten and its slot retired.
 //
-// A pass of its own goes at a rate, at most one in `pass_every`; one that is asked for goes as fast as reads
-// and writes leave room. No block is held for it: a record counts as corrupt only if its slot had the same
-// block from the read's start to its end. Owned by the control thread, on which it takes bounded steps.
+// A pass of its own goes at a rate, at most one in `pass_every`; one that is asked for goes as fast
+// as reads and writes leave room. No block is held for it: a record counts as corrupt only if its
+// slot had the same block from the read's start to its end. Owned by the control thread, on which
+// it takes bounded steps.
 #pragma once
 
 #include <chrono>

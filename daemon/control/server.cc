@@ -42,13 +42,13 @@ Result<void> Server::start() {
   if (!directory) return directory.error();
   directory_ = std::make_unique<DirectoryWriter>(std::move(*directory));
   make_cache();
-  context_ = std::make_unique<SessionContext>(SessionContext{
-      *cache_, *directory_, boot_id, config_.lease_time,
-      [this](wire::Status::Builder status) { fill_status(status); },
-      [this](bool start, wire::ScrubReport::Builder report) {
-        if (start) scrubber_->start();
-        fill_scrub(report);
-      }});
+  context_ = std::make_unique<SessionContext>(
+      SessionContext{*cache_, *directory_, boot_id, config_.lease_time,
+                     [this](wire::Status::Builder status) { fill_status(status); },
+                     [this](bool start, wire::ScrubReport::Builder report) {
+                       if (start) scrubber_->start();
+                       fill_scrub(report);
+                     }});
   if (auto good = cache_->recover(); !good) return good.error();
   if (auto good = open_socket(); !good) return good.error();
   accept();
@@ -70,7 +70,8 @@ storage::RecordStoreOptions Server::store_options(const std::filesystem::path& d
 Result<void> Server::open_disks() {
   constexpr std::uint64_t kSegmentsMax = 1ULL << limits::kDiskSegmentBits;
   if (config_.disk.capacity_bytes / config_.disk.segment_bytes >= kSegmentsMax) {
-    return make_error(Errc::invalid, "[disk] capacity is more than " + std::to_string(kSegmentsMax) +
+    return make_error(Errc::invalid, "[disk] capacity is more than " +
+                                         std::to_string(kSegmentsMax) +
                                          " segments: give a larger segment_size");
   }
   for (const auto& directory : config_.disk.directories) {
@@ -107,7 +108,8 @@ void Server::make_cache() {
   const auto& device = config_.device;
   host_extents_ = storage::make_memfd_extents(Tier::host, {host.huge_pages, host.prefault});
   if (device.capacity_bytes != 0) {
-    device_extents_ = storage::make_memfd_extents(Tier::device, {device.huge_pages, device.prefault});
+    device_extents_ =
+        storage::make_memfd_extents(Tier::device, {device.huge_pages, device.prefault});
   }
   BlockCache::Ports ports{device_extents_.get(), host_extents_.get(), {}, directory_.get()};
   for (std::size_t i = 0; i < stores_.size(); ++i) {
@@ -115,8 +117,10 @@ void Server::make_cache() {
   }
   cache_ = std::make_unique<BlockCache>(cache_options(), std::move(ports));
   cache_->disk().later = [this](std::function<void()> task) { asio::post(io_, std::move(task)); };
-  cache_->on_ready = [this](SessionId id, LeaseId lease, std::span<const BlockCache::Landed> landed) {
-    if (const auto at = sessions_.find(id); at != sessions_.end()) at->second->send_ready(lease, landed);
+  cache_->on_ready = [this](SessionId id, LeaseId lease,
+                            std::span<const BlockCache::Landed> landed) {
+    if (const auto at = sessions_.find(id); at != sessions_.end())
+      at->second->send_ready(lease, landed);
   };
   for (const Tier tier : {Tier::device, Tier::host}) connect_memory(tier);
   Scrubber::Options scrub;
@@ -151,21 +155,25 @@ Result<void> Server::open_socket() {
   const std::string path = config_.socket.string();
   if (path.size() >= sizeof(sockaddr_un{}.sun_path)) {
     return make_error(Errc::invalid, "socket path " + path + " is too long: give one of at most " +
-                                         std::to_string(sizeof(sockaddr_un{}.sun_path) - 1) + " bytes");
+                                         std::to_string(sizeof(sockaddr_un{}.sun_path) - 1) +
+                                         " bytes");
   }
   boost::system::error_code error;
   stream_protocol::socket probe(io_);
   probe.connect(stream_protocol::endpoint(path), error);
   if (!error) {
-    return make_error(Errc::refused, "socket " + path + " is in use: another kvtierd serves there; "
+    return make_error(Errc::refused, "socket " + path +
+                                         " is in use: another kvtierd serves there; "
                                          "stop it or set another `socket`");
   }
-  // A socket that nobody listens on is left over from a daemon that was killed; anything else is not ours.
+  // A socket that nobody listens on is left over from a daemon that was killed; anything else is
+  // not ours.
   struct stat found;
   if (::lstat(path.c_str(), &found) == 0) {
     if (!S_ISSOCK(found.st_mode)) {
-      return make_error(Errc::refused, path + " exists and is not a socket: move it away or set "
-                                              "another `socket`");
+      return make_error(Errc::refused, path +
+                                           " exists and is not a socket: move it away or set "
+                                           "another `socket`");
     }
     ::unlink(path.c_str());
   }
@@ -186,7 +194,8 @@ void Server::accept() {
   acceptor_.async_accept([this](boost::system::error_code error, Session::Socket socket) {
     if (stopping_ || error == asio::error::operation_aborted) return;
     if (error) {
-      // No descriptor left, most likely, and the connection still waits: at once would be again and again.
+      // No descriptor left, most likely, and the connection still waits: at once would be again and
+      // again.
       spdlog::warn("accept: {}; tried again in a second", error.message());
       accept_timer_.expires_after(kTick);
       return accept_timer_.async_wait([this](boost::system::error_code cancelled) {
@@ -234,8 +243,8 @@ void Server::process_ended(ProcessId process) {
 
 void Server::tick() {
   const auto now = steady_clock::now();
-  // After a stall of our own (SIGSTOP, a frozen host) what clients sent meanwhile waits to be read: they get
-  // their time again.
+  // After a stall of our own (SIGSTOP, a frozen host) what clients sent meanwhile waits to be read:
+  // they get their time again.
   const bool stalled = now - last_tick_ > 3 * kTick;
   last_tick_ = now;
   const auto sessions = sessions_;

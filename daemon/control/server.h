@@ -1,5 +1,5 @@
-// The daemon's control thread: the socket, the sessions, the timers, and the order in which everything
-// starts and stops.
+// The daemon's control thread: the socket, the sessions, the timers, and the order in which
+// everything starts and stops.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -22,11 +22,12 @@ class Server {
   Server(boost::asio::io_context& io, const Config& config);
   ~Server();
 
-  // Opens the tiers and the socket. Errors: invalid, io, version, refused; each names the setting to mend.
+  // Opens the tiers and the socket. Errors: invalid, io, version, refused; each names the setting
+  // to mend.
   Result<void> start();
 
-  // Ends every session, writes what waits for the disk (at most for `shutdown_timeout`), closes the tiers
-  // and then lets the io_context run out of work.
+  // Ends every session, writes what waits for the disk (at most for `shutdown_timeout`), closes the
+  // tiers and then lets the io_context run out of work.
   void stop();
 
  private:

@@ -8,7 +8,8 @@
 
 namespace kvtier::daemon {
 
-Session::Session(SessionId id, ProcessId process, Socket socket, SessionContext& context, Ended ended)
+Session::Session(SessionId id, ProcessId process, Socket socket, SessionContext& context,
+                 Ended ended)
     : id_(id),
       process_(process),
       socket_(std::move(socket)),
@@ -32,9 +33,10 @@ void Session::end(const std::string& why) {
 }
 
 void Session::wait_readable() {
-  socket_.async_wait(Socket::wait_read, [self = shared_from_this()](boost::system::error_code error) {
-    if (!error && self->open_) self->readable();
-  });
+  socket_.async_wait(Socket::wait_read,
+                     [self = shared_from_this()](boost::system::error_code error) {
+                       if (!error && self->open_) self->readable();
+                     });
 }
 
 void Session::readable() {
@@ -64,17 +66,19 @@ void Session::readable() {
 void Session::wait_writable() {
   if (write_waiting_ || writer_.empty() || !open_) return;
   write_waiting_ = true;
-  socket_.async_wait(Socket::wait_write, [self = shared_from_this()](boost::system::error_code error) {
-    self->write_waiting_ = false;
-    if (error || !self->open_) return;
-    if (auto sent = self->writer_.send(self->socket_.native_handle()); !sent) {
-      return self->end(sent.error().message);
-    }
-    self->wait_writable();
-  });
+  socket_.async_wait(Socket::wait_write,
+                     [self = shared_from_this()](boost::system::error_code error) {
+                       self->write_waiting_ = false;
+                       if (error || !self->open_) return;
+                       if (auto sent = self->writer_.send(self->socket_.native_handle()); !sent) {
+                         return self->end(sent.error().message);
+                       }
+                       self->wait_writable();
+                     });
 }
 
-void Session::reply(std::uint64_t id, const std::function<void(Builder)>& fill, UniqueFd descriptor) {
+void Session::reply(std::uint64_t id, const std::function<void(Builder)>& fill,
+                    UniqueFd descriptor) {
   if (!open_) return;
   capnp::MallocMessageBuilder message;
   Builder root = message.initRoot<wire::Message>();
@@ -137,6 +141,8 @@ void Session::send_extent_gone(ExtentId id) {
   reply(0, [&](Builder root) { root.setExtentGone(id.value); });
 }
 
-void Session::lease_time_over() { context_.cache.release_all(id_); }
+void Session::lease_time_over() {
+  context_.cache.release_all(id_);
+}
 
 }  // namespace kvtier::daemon

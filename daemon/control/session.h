@@ -1,8 +1,8 @@
-// One client connection. Speaks the wire, keeps what belongs to the connection (namespaces opened, extents
-// told of), and asks the cache for everything else. Lives on the control thread.
+// One client connection. Speaks the wire, keeps what belongs to the connection (namespaces opened,
+// extents told of), and asks the cache for everything else. Lives on the control thread.
 //
-// A session never waits: what its peer does not read is queued up to a bound, past which the session ends.
-// Whatever a peer sends can end its own session and nothing else.
+// A session never waits: what its peer does not read is queued up to a bound, past which the
+// session ends. Whatever a peer sends can end its own session and nothing else.
 #pragma once
 
 #include <boost/asio/local/stream_protocol.hpp>

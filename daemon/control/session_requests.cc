@@ -43,30 +43,40 @@ Result<void> Session::dispatch(wire::Message::Reader message) {
   const std::uint64_t id = message.getId();
   if (!greeted_ && !message.isHello()) return malformed("the first message must be hello");
   switch (message.which()) {
-    case wire::Message::HELLO: return on_hello(id, message.getHello());
-    case wire::Message::OPEN_NAMESPACE: return on_open(id, message.getOpenNamespace());
-    case wire::Message::LEASE: return on_lease(id, message.getLease());
+    case wire::Message::HELLO:
+      return on_hello(id, message.getHello());
+    case wire::Message::OPEN_NAMESPACE:
+      return on_open(id, message.getOpenNamespace());
+    case wire::Message::LEASE:
+      return on_lease(id, message.getLease());
     case wire::Message::RELEASE:
       for (const LeaseId lease : message.getRelease()) context_.cache.release(id_, lease);
       return {};
-    case wire::Message::RESERVE: return on_reserve(id, message.getReserve());
-    case wire::Message::COMMIT: return on_commit(id, message.getCommit());
+    case wire::Message::RESERVE:
+      return on_reserve(id, message.getReserve());
+    case wire::Message::COMMIT:
+      return on_commit(id, message.getCommit());
     case wire::Message::ABANDON:
       for (const SlotName slot : message.getAbandon()) context_.cache.abandon(id_, slot);
       return {};
-    case wire::Message::REPORT: return on_report(message.getReport());
-    case wire::Message::FLUSH: return on_flush(id);
+    case wire::Message::REPORT:
+      return on_report(message.getReport());
+    case wire::Message::FLUSH:
+      return on_flush(id);
     case wire::Message::STATUS:
       reply(id, [&](Builder root) { context_.fill_status(root.initStatusReply()); });
       return {};
-    case wire::Message::LIST: return on_list(id, message.getList());
+    case wire::Message::LIST:
+      return on_list(id, message.getList());
     case wire::Message::SCRUB:
       reply(id, [&](Builder root) {
         context_.scrub(message.getScrub().getStart(), root.initScrubReply());
       });
       return {};
-    case wire::Message::DROP: return on_drop(id, message.getDrop());
-    default: return malformed("not something a client may send");
+    case wire::Message::DROP:
+      return on_drop(id, message.getDrop());
+    default:
+      return malformed("not something a client may send");
   }
 }
 
@@ -74,11 +84,11 @@ Result<void> Session::on_hello(std::uint64_t id, wire::Hello::Reader hello) {
   // Each welcome carries a descriptor, so a peer could otherwise have us hold any number of them.
   if (greeted_) return malformed("a second hello");
   if (hello.getVersion() != wire::kProtocolVersion) {
-    reply_error(id, make_error(Errc::version,
-                               "protocol version " + std::to_string(hello.getVersion()) +
-                                   " is not spoken here: this kvtierd speaks version " +
-                                   std::to_string(wire::kProtocolVersion) +
-                                   "; install matching kvtierd and libkvtier"));
+    reply_error(id,
+                make_error(Errc::version, "protocol version " + std::to_string(hello.getVersion()) +
+                                              " is not spoken here: this kvtierd speaks version " +
+                                              std::to_string(wire::kProtocolVersion) +
+                                              "; install matching kvtierd and libkvtier"));
     end("protocol version " + std::to_string(hello.getVersion()));
     return {};
   }
@@ -257,7 +267,8 @@ Result<void> Session::on_list(std::uint64_t id, wire::ListRequest::Reader reques
       const std::uint16_t n = numbers[i];
       auto ns = namespaces[i];
       ns.setId(data_of(known[n].id));
-      ns.setEncoded({reinterpret_cast<const kj::byte*>(known[n].encoded.data()), known[n].encoded.size()});
+      ns.setEncoded(
+          {reinterpret_cast<const kj::byte*>(known[n].encoded.data()), known[n].encoded.size()});
       ns.setBlocks(known[n].blocks);
       auto bytes = ns.initBytes(kTiers);
       for (unsigned t = 0; t < kTiers; ++t) bytes.set(t, known[n].bytes[t]);

@@ -1,5 +1,5 @@
-// How much has been written in the last day, from a counter that is looked at about once a second: drive
-// wear as an operator asks for it. Keeps one sample an hour.
+// How much has been written in the last day, from a counter that is looked at about once a second:
+// drive wear as an operator asks for it. Keeps one sample an hour.
 #pragma once
 
 #include <chrono>
@@ -24,7 +24,8 @@ class WriteRate {
     if (samples_.empty() || latest_.at == samples_.front().at) return 0;
     const std::chrono::duration<double> time = latest_.at - samples_.front().at;
     const auto bytes = static_cast<double>(latest_.bytes - samples_.front().bytes);
-    return static_cast<std::uint64_t>(bytes * std::chrono::duration<double>(kDay).count() / time.count());
+    return static_cast<std::uint64_t>(bytes * std::chrono::duration<double>(kDay).count() /
+                                      time.count());
   }
 
  private:

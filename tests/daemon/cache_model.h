@@ -13,9 +13,11 @@
 //  - a lease's grant and its end make the prefix's placements the newest, the head newer than the
 //  tail;
 //  - room is a free slot, or else the oldest placement of the same size;
-//  - a committed host block is written to disk in the order of commits, holding its host placement; with
+//  - a committed host block is written to disk in the order of commits, holding its host placement;
+//  with
 //    second_hit, one that is leased or committed again while it is in the host tier;
-//  - a disk that is offline keeps its blocks, but nobody is told of them; writes that it fails go to another
+//  - a disk that is offline keeps its blocks, but nobody is told of them; writes that it fails go
+//  to another
 //    disk once;
 //  - a block that was forgotten is found no more and goes with its last hold.
 #pragma once
@@ -112,7 +114,7 @@ class CacheModel {
     std::optional<Key> replaces;
   };
   struct Disk {
-    std::int64_t free;              // slots; one size only
+    std::int64_t free;  // slots; one size only
     std::int64_t free_when_online = 0;
     bool online = true;
   };

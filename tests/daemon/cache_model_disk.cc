@@ -53,7 +53,8 @@ void CacheModel::pump() {
 bool CacheModel::submit(const Waiting& next) {
   const Key& key = next.key;
   const std::uint64_t bytes = size_of(blocks_.at(key));
-  const bool free = std::ranges::any_of(disks_, [](const Disk& d) { return d.online && d.free > 0; });
+  const bool free =
+      std::ranges::any_of(disks_, [](const Disk& d) { return d.online && d.free > 0; });
   const bool asked = !transfers_.empty() && transfers_.front().what == What::write &&
                      transfers_.front().keys[0] == key;
   if (!asked) {
@@ -73,7 +74,8 @@ bool CacheModel::submit(const Waiting& next) {
   Disk& disk = disks_[write.device];
   Order& victims = orders_[{Tier::disk, write.device, bytes}];
   if (!disk.online) fault(name(key), " written to a disk that is offline");
-  if (one_size_ && write.replaces.has_value() == free) fault("a victim though there is room, or none");
+  if (one_size_ && write.replaces.has_value() == free)
+    fault("a victim though there is room, or none");
   if (write.replaces) {
     if (victims.empty() || victims.back() != *write.replaces) {
       fault(name(*write.replaces), " replaced on disk, not the oldest there");
@@ -145,7 +147,8 @@ void CacheModel::let_go(const Key& key) {
   settle(key);
 }
 
-void CacheModel::erase_on_disk(std::uint32_t disk, std::vector<Key> keys, std::uint32_t slots_back) {
+void CacheModel::erase_on_disk(std::uint32_t disk, std::vector<Key> keys,
+                               std::uint32_t slots_back) {
   std::ranges::sort(keys);
   erases_expected_.push_back({disk, std::move(keys), slots_back});
 }
@@ -165,7 +168,8 @@ void CacheModel::completed(const FakeStore::Asked& operation, Fate fate) {
       break;
     case What::erase:
       (fate == Fate::unavailable ? disks_[operation.device].free_when_online
-                                 : disks_[operation.device].free) += erasing_.at(operation.operation);
+                                 : disks_[operation.device].free) +=
+          erasing_.at(operation.operation);
       erasing_.erase(operation.operation);
       pump();
       break;

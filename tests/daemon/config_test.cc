@@ -93,8 +93,9 @@ TEST(ConfigTest, a_path_is_absolute) {
 TEST(ConfigTest, the_disk_has_one_directory_or_a_list_of_them) {
   using Paths = std::vector<std::filesystem::path>;
   EXPECT_EQ(parse_config("[disk]\ndirectory = '/a'\n", "k")->disk.directories, Paths{"/a"});
-  EXPECT_EQ(parse_config("[disk]\ndirectories = ['/a', '/b']\ndirectory = ''\n", "k")->disk.directories,
-            (Paths{"/a", "/b"}));
+  EXPECT_EQ(
+      parse_config("[disk]\ndirectories = ['/a', '/b']\ndirectory = ''\n", "k")->disk.directories,
+      (Paths{"/a", "/b"}));
   expect_error("[disk]\ndirectory = '/a'\ndirectories = ['/b']\n", "2:13", "not both");
   expect_error("[disk]\ndirectories = ['/a', '/b', '/a']\n", "2:15", "/a is there twice");
   expect_error("[disk]\ndirectories = ['a']\n", "2:15", "absolute paths");
@@ -147,7 +148,8 @@ TEST(ConfigTest, what_is_printed_is_read_back_the_same) {
   config.index_blocks_max = 17;
   config.host = {12288, 3_MiB, false, true};
   config.device = {5_GiB, 64_KiB, false, true};
-  config.disk = {{"/mnt/nvme", "/mnt/other"}, 7_MiB + 4096, 128_KiB, Admission::none, 5, DiskIo::threads};
+  config.disk = {
+      {"/mnt/nvme", "/mnt/other"}, 7_MiB + 4096, 128_KiB, Admission::none, 5, DiskIo::threads};
   const auto again = parse_config(to_toml(config), "k");
   ASSERT_TRUE(again) << again.error().message;
   EXPECT_EQ(to_toml(*again), to_toml(config));

@@ -149,7 +149,8 @@ struct Successor {
   explicit Successor(FakeDisks& stores, const CacheSizes& sizes)
       : host(storage::make_memfd_extents(Tier::host, {})),
         directory(DirectoryWriter::create(400, std::array<std::byte, 16>{}).value()),
-        cache(TestCache::options(sizes), {nullptr, host.get(), TestCache::ports(stores), &directory}) {
+        cache(TestCache::options(sizes),
+              {nullptr, host.get(), TestCache::ports(stores), &directory}) {
     cache.memory(Tier::host).on_created = [&stores](storage::Extent& extent) {
       for (std::size_t d = 0; d < stores.size(); ++d) (void)stores[d].register_extent(extent);
     };
@@ -199,7 +200,8 @@ TEST_F(OrphanTest, orphans_are_evicted_before_all_others) {
   ASSERT_TRUE(after.cache.recover());
   for (std::uint32_t d : {0, 1}) {
     const BlockId oldest = after.cache.catalogue().oldest(Tier::disk, kRecordBytes, d);
-    EXPECT_TRUE(after.cache.catalogue().namespaces()[after.cache.catalogue().block(oldest).ns].is_orphan());
+    EXPECT_TRUE(
+        after.cache.catalogue().namespaces()[after.cache.catalogue().block(oldest).ns].is_orphan());
   }
 }
 

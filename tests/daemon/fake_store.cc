@@ -92,8 +92,8 @@ Result<void> FakeStore::refused(Asked asked) {
 }
 
 Result<void> FakeStore::write(const Write& write, Done<void> done) {
-  Asked asked{Asked::What::write, true, 0, {write.identity.key}, write.replaces, write.extent.value,
-              write.slot};
+  Asked asked{Asked::What::write, true,      0, {write.identity.key}, write.replaces,
+              write.extent.value, write.slot};
   if (auto good = refused(asked); !good) return good;
   start({std::move(asked), write, {}, {}, std::move(done)});
   return {};

@@ -1,7 +1,7 @@
 // A RecordStore in memory. Nothing completes until the test says which operation does, so that
 // every order can be had and repeated; checksums are sealed and verified for real. It also
-// remembers what was asked of it, in order. FakeDisks is several of them that share numbers and memory of
-// what was asked.
+// remembers what was asked of it, in order. FakeDisks is several of them that share numbers and
+// memory of what was asked.
 #pragma once
 
 #include <deque>
@@ -45,8 +45,8 @@ class FakeStore final : public storage::RecordStore {
   // Whether it can only end as unavailable: the store has been offline since it was asked.
   bool cut_off(std::uint64_t operation) const { return operations_.at(operation).cut_off; }
 
-  // As the real one does: what is under way when it goes offline, and what comes until it is back, fails.
-  // Before it comes back all of that must have been completed.
+  // As the real one does: what is under way when it goes offline, and what comes until it is back,
+  // fails. Before it comes back all of that must have been completed.
   void set_online(bool online);
   bool online() const noexcept { return online_; }
 

@@ -1,4 +1,5 @@
-// A daemon with two disks that kills itself at a named point under load, and what its successor serves.
+// A daemon with two disks that kills itself at a named point under load, and what its successor
+// serves.
 #include <sys/wait.h>
 
 #include <array>
@@ -17,12 +18,15 @@ struct Point {
   unsigned passings;  // killed at one of the first so many
 };
 constexpr Point kPoints[] = {
-    {"daemon.commit.sealed", 100},    {"daemon.write.queued", 100},  {"daemon.write.submitted", 100},
-    {"daemon.write.settled", 100},    {"daemon.disk.evicted", 20},   {"daemon.memory.evicted", 40},
-    {"daemon.disk.forgotten", 3},     {"daemon.disk.erased", 3},     {"daemon.load.started", 30},
-    {"daemon.load.landed", 30},       {"daemon.segment.emptied", 2}, {"daemon.stamps.sent", 1},
-    {"daemon.flush.sent", 12},        {"daemon.flush.done", 12},     {"daemon.namespace.remembered", 2},
-    {"daemon.scrub.started", 40},     {"daemon.disk.retired", 3},
+    {"daemon.commit.sealed", 100},      {"daemon.write.queued", 100},
+    {"daemon.write.submitted", 100},    {"daemon.write.settled", 100},
+    {"daemon.disk.evicted", 20},        {"daemon.memory.evicted", 40},
+    {"daemon.disk.forgotten", 3},       {"daemon.disk.erased", 3},
+    {"daemon.load.started", 30},        {"daemon.load.landed", 30},
+    {"daemon.segment.emptied", 2},      {"daemon.stamps.sent", 1},
+    {"daemon.flush.sent", 12},          {"daemon.flush.done", 12},
+    {"daemon.namespace.remembered", 2}, {"daemon.scrub.started", 40},
+    {"daemon.disk.retired", 3},
 };
 constexpr std::size_t kPrefixBlocks = 10;
 
@@ -33,7 +37,8 @@ class KillRun {
 
   // Whether the daemon was killed at the point (and not merely stopped at the end).
   bool until_killed(const Point& point) {
-    const std::string at = std::string(point.name) + ":" + std::to_string(1 + random_() % point.passings);
+    const std::string at =
+        std::string(point.name) + ":" + std::to_string(1 + random_() % point.passings);
     ::setenv("KVTIER_KILL_AT", at.c_str(), 1);
     Kvtierd daemon(scratch_, config());
     ::unsetenv("KVTIER_KILL_AT");
@@ -74,7 +79,8 @@ class KillRun {
     return "socket = '" + socket() + "'\nlog_level = 'warn'\n[index]\nblocks_max = 4096\n" +
            "[host]\ncapacity = '1MiB'\nextent_size = '256KiB'\nhuge_pages = false\n" +
            "[disk]\ndirectories = ['" + (scratch_ / "a").string() + "', '" +
-           (scratch_ / "b").string() + "']\ncapacity = '34MiB'\nsegment_size = '64KiB'\nscrub_mib_per_s = 0\n";
+           (scratch_ / "b").string() +
+           "']\ncapacity = '34MiB'\nsegment_size = '64KiB'\nscrub_mib_per_s = 0\n";
   }
   bool open(WireClient& client) {
     const auto small = client.try_open(narrow_);
@@ -82,7 +88,8 @@ class KillRun {
     if (small && large) handles_ = {*small, *large};
     return small && large;
   }
-  std::vector<WireClient::Seen> look(WireClient& client, bool wide, std::span<const TestBlock> prefix) {
+  std::vector<WireClient::Seen> look(WireClient& client, bool wide,
+                                     std::span<const TestBlock> prefix) {
     return client.look(handles_[wide], wide ? wide_ : narrow_, prefix);
   }
 
@@ -102,7 +109,8 @@ class KillRun {
         for (const auto& block : prefix) durable_.insert(block.key());
       }
       const auto& [other_wide, other] = prefixes_[random_() % prefixes_.size()];
-      for (const auto seen : look(client, other_wide, other)) ASSERT_NE(seen, WireClient::Seen::wrong);
+      for (const auto seen : look(client, other_wide, other))
+        ASSERT_NE(seen, WireClient::Seen::wrong);
       if (n % 5 == 4) forget_one(client);
       if (pressure_ && n % 7 == 5) damage_a_segment();
       if (n % 7 == 6) client.request([](WireClient::Builder m) { m.initScrub().setStart(true); });
@@ -132,18 +140,19 @@ class KillRun {
   }
 
   void check_usage(WireClient& client) {
-    ASSERT_TRUE(client.request([](WireClient::Builder m) { m.setStatus(); }, [](WireClient::Reader m) {
-      std::uint64_t used = 0, blocks = 0;
-      for (const auto disk : m.getStatusReply().getDisks()) {
-        EXPECT_TRUE(disk.getOnline());
-        EXPECT_LE(disk.getReservedBytes(), disk.getCapBytes());
-        used += disk.getUsedBytes();
-        blocks += disk.getBlocks();
-      }
-      const auto tier = m.getStatusReply().getTiers()[2];
-      EXPECT_EQ(tier.getUsedBytes(), used);
-      EXPECT_EQ(tier.getBlocks(), blocks);
-    }));
+    ASSERT_TRUE(client.request([](WireClient::Builder m) { m.setStatus(); },
+                               [](WireClient::Reader m) {
+                                 std::uint64_t used = 0, blocks = 0;
+                                 for (const auto disk : m.getStatusReply().getDisks()) {
+                                   EXPECT_TRUE(disk.getOnline());
+                                   EXPECT_LE(disk.getReservedBytes(), disk.getCapBytes());
+                                   used += disk.getUsedBytes();
+                                   blocks += disk.getBlocks();
+                                 }
+                                 const auto tier = m.getStatusReply().getTiers()[2];
+                                 EXPECT_EQ(tier.getUsedBytes(), used);
+                                 EXPECT_EQ(tier.getBlocks(), blocks);
+                               }));
   }
 
   std::mt19937 random_;
@@ -168,7 +177,9 @@ void sweep(unsigned seeds) {
   }
 }
 
-TEST(KillTest, a_daemon_killed_at_any_point_leaves_only_right_blocks_and_every_durable_one) { sweep(2); }
+TEST(KillTest, a_daemon_killed_at_any_point_leaves_only_right_blocks_and_every_durable_one) {
+  sweep(2);
+}
 
 // By hand: KVTIER_KILL_SEEDS=20.
 TEST(KillTest, sweep_of_as_many_seeds_as_asked_for) {

@@ -16,20 +16,21 @@ class ServerDisksTest : public ::testing::Test {
  protected:
   std::string config() const {
     return small_config(scratch) + "[disk]\ndirectories = ['" + directory('a').string() + "', '" +
-           directory('b').string() + "']\ncapacity = '64MiB'\nsegment_size = '1MiB'\nscrub_mib_per_s = 0\n";
+           directory('b').string() +
+           "']\ncapacity = '64MiB'\nsegment_size = '1MiB'\nscrub_mib_per_s = 0\n";
   }
   std::filesystem::path directory(char name) const { return scratch / std::string(1, name); }
 
   std::vector<DiskStatus> disks() {
     std::vector<DiskStatus> found;
-    client.request([](WireClient::Builder m) { m.setStatus(); },
-                   [&](WireClient::Reader m) {
-                     for (const auto disk : m.getStatusReply().getDisks()) {
-                       found.push_back({disk.getDirectory().cStr(), disk.getWhy().cStr(),
-                                        disk.getOnline(), disk.getBlocks(), disk.getUsedBytes(),
-                                        disk.getBytesWritten()});
-                     }
-                   });
+    client.request(
+        [](WireClient::Builder m) { m.setStatus(); },
+        [&](WireClient::Reader m) {
+          for (const auto disk : m.getStatusReply().getDisks()) {
+            found.push_back({disk.getDirectory().cStr(), disk.getWhy().cStr(), disk.getOnline(),
+                             disk.getBlocks(), disk.getUsedBytes(), disk.getBytesWritten()});
+          }
+        });
     return found;
   }
   void put_all(std::uint32_t handle) {
@@ -83,7 +84,8 @@ TEST_F(ServerDisksTest, a_scrub_checks_every_record_and_reports) {
   EXPECT_EQ(corrupt, 0U);
 }
 
-TEST_F(ServerDisksTest, after_the_indices_are_lost_blocks_are_orphans_until_their_namespace_is_opened) {
+TEST_F(ServerDisksTest,
+       after_the_indices_are_lost_blocks_are_orphans_until_their_namespace_is_opened) {
   put_all(client.open(ns));
   daemon.signal(SIGTERM);
   daemon.wait();

@@ -129,8 +129,8 @@ TEST(ServerDescriptorsTest,
   {
     std::vector<WireClient> clients;
     for (int i = 0; i < 80; ++i) clients.emplace_back(socket);
-    EXPECT_TRUE(comes_to_hold(
-        [&] { return daemon.output().find("is turned away") != std::string::npos; }));
+    EXPECT_TRUE(
+        comes_to_hold([&] { return daemon.output().find("is turned away") != std::string::npos; }));
   }
   EXPECT_TRUE(WireClient::greeted(socket).status());
 }

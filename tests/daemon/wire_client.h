@@ -48,8 +48,8 @@ class WireClient {
   // Fills a slot and commits; whether it was taken.
   bool put(std::uint32_t ns, const Namespace& of, const TestBlock& block);
   std::vector<std::uint64_t> lease(std::uint32_t ns, std::span<const TestBlock> prefix);
-  // Leases, waits for what comes from disk, and releases. Of each block granted: whether its bytes came (a
-  // failed read is none) and are right.
+  // Leases, waits for what comes from disk, and releases. Of each block granted: whether its bytes
+  // came (a failed read is none) and are right.
   enum class Seen { right, wrong, failed };
   std::vector<Seen> look(std::uint32_t ns, const Namespace& of, std::span<const TestBlock> prefix);
   bool flush() {

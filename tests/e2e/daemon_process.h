@@ -16,7 +16,7 @@ struct DaemonOptions {
   std::string device_capacity = "0";
   std::string host_capacity = "16MiB";
   std::string extent_size = "1MiB";
-  std::string disk_capacity = "64MiB";   // empty: no disk tier
+  std::string disk_capacity = "64MiB";  // empty: no disk tier
   std::string segment_size = "1MiB";
   std::uint32_t lease_time_ms = 30'000;
 };

@@ -1,5 +1,5 @@
-// An engine with its own client of a daemon, and the same engine without a cache, whose answers are right by
-// definition.
+// An engine with its own client of a daemon, and the same engine without a cache, whose answers are
+// right by definition.
 #pragma once
 
 #include <map>
@@ -20,7 +20,8 @@ inline constexpr std::uint32_t kPoolPages = 64;
 
 class EngineUnderTest {
  public:
-  EngineUnderTest(const engine::test::TestModel& model, StorageFormat format, const std::string& socket)
+  EngineUnderTest(const engine::test::TestModel& model, StorageFormat format,
+                  const std::string& socket)
       : engine_(model, format, kChunkTokens, kPoolPages),
         client_(Client::start({.socket = socket, .name = "test", .slots_ahead = 16}).value()),
         cache_(client_->open(engine_.ns).value()),
@@ -66,8 +67,8 @@ class ReferenceEngine {
   std::map<std::pair<std::vector<Token>, std::uint32_t>, std::vector<Token>> answers_;
 };
 
-// Prompts that share prefixes: the beginning of one of a few documents, often cut at an exact multiple of the
-// block, and then often a question of its own.
+// Prompts that share prefixes: the beginning of one of a few documents, often cut at an exact
+// multiple of the block, and then often a question of its own.
 class SharedPrompts {
  public:
   SharedPrompts(std::uint32_t vocab, std::uint32_t documents, std::uint64_t seed)

@@ -17,8 +17,8 @@ std::uint64_t sum(const std::array<std::uint64_t, kTiers>& values) {
 
 class Fidelity : public testing::TestWithParam<StorageFormat> {};
 
-// A tier too small for the prompts, things dropped and daemons restarted at random: what may differ is how
-// much is reused, never an answer.
+// A tier too small for the prompts, things dropped and daemons restarted at random: what may differ
+// is how much is reused, never an answer.
 TEST_P(Fidelity, every_answer_equals_the_one_computed_without_a_cache) {
   const auto model = engine::test::TestModel::make_small();
   const auto record = RecordLayout::of(model->ns(GetParam())).record_bytes;

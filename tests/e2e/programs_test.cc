@@ -93,7 +93,8 @@ TEST_F(Programs, kvtierctl_shows_tiers_hits_and_blocks_for_people_and_for_progra
     EXPECT_NE(table.output.find(word), std::string::npos) << word << " is not in\n" << table.output;
   }
   const auto listed = Json::parse(run(ctl("ls --blocks 1000 --json")).output);
-  // A block in device memory alone could not go to disk, nor could what follows it be reached there.
+  // A block in device memory alone could not go to disk, nor could what follows it be reached
+  // there.
   for (const auto& block : listed["blocks"]) {
     EXPECT_NE(block["tiers"].dump().find("disk"), std::string::npos) << block.dump();
   }
@@ -128,13 +129,15 @@ TEST_F(Programs, a_truncated_model_a_tokenizer_that_does_not_fit_and_a_missing_f
   const auto broken = daemon_.directory() / "model";
   std::filesystem::copy(KVTIER_MODEL, broken);
   std::filesystem::resize_file(broken / "model.safetensors", 100'000);
-  const std::string command = std::string(KVTIER_ENGINE) + " generate --no-cache --max-tokens 1 --prompt x --model ";
+  const std::string command =
+      std::string(KVTIER_ENGINE) + " generate --no-cache --max-tokens 1 --prompt x --model ";
   auto outcome = run(command + broken.string());
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_NE(outcome.output.find("model.safetensors"), std::string::npos) << outcome.output;
 
   std::filesystem::copy_file(std::filesystem::path(KVTIER_MODEL) / "model.safetensors",
-                             broken / "model.safetensors", std::filesystem::copy_options::overwrite_existing);
+                             broken / "model.safetensors",
+                             std::filesystem::copy_options::overwrite_existing);
   auto config = Json::parse(std::ifstream(broken / "config.json"));
   std::ifstream tokenizer_file(broken / "tokenizer.json");
   auto tokenizer = Json::parse(tokenizer_file);

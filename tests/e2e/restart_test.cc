@@ -24,7 +24,9 @@ engine::GenerateRequest request_of(const engine::test::TestModel& model, std::ui
 
 TEST(Restart, usage_and_blocks_on_disk_are_restored_and_the_cap_still_holds) {
   const auto model = engine::test::TestModel::make_small();
-  DaemonProcess daemon({.host_capacity = "4MiB", .extent_size = "256KiB", .disk_capacity = "34MiB",
+  DaemonProcess daemon({.host_capacity = "4MiB",
+                        .extent_size = "256KiB",
+                        .disk_capacity = "34MiB",
                         .segment_size = "64KiB"});
   daemon.start();
   auto engine = std::make_unique<EngineUnderTest>(*model, kFormat, daemon.socket());
@@ -38,7 +40,8 @@ TEST(Restart, usage_and_blocks_on_disk_are_restored_and_the_cap_still_holds) {
   daemon.stop_and_start();
   const auto after = daemon.status();
   EXPECT_EQ(after.blocks[index_of(Tier::disk)], before.blocks[index_of(Tier::disk)]);
-  EXPECT_EQ(after.reserved_bytes[index_of(Tier::disk)], before.reserved_bytes[index_of(Tier::disk)]);
+  EXPECT_EQ(after.reserved_bytes[index_of(Tier::disk)],
+            before.reserved_bytes[index_of(Tier::disk)]);
   EXPECT_LE(after.reserved_bytes[index_of(Tier::disk)], after.cap_bytes[index_of(Tier::disk)]);
 
   // The newest is there, the oldest was evicted long ago.
@@ -49,7 +52,9 @@ TEST(Restart, usage_and_blocks_on_disk_are_restored_and_the_cap_still_holds) {
 
 TEST(Restart, what_was_used_last_before_a_restart_is_evicted_last_after_it) {
   const auto model = engine::test::TestModel::make_small();
-  DaemonProcess daemon({.host_capacity = "4MiB", .extent_size = "256KiB", .disk_capacity = "34MiB",
+  DaemonProcess daemon({.host_capacity = "4MiB",
+                        .extent_size = "256KiB",
+                        .disk_capacity = "34MiB",
                         .segment_size = "64KiB"});
   daemon.start();
   auto engine = std::make_unique<EngineUnderTest>(*model, kFormat, daemon.socket());

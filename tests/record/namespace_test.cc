@@ -93,7 +93,8 @@ TEST(Namespace, a_field_out_of_range_is_named_with_its_range) {
   EXPECT_NE(parse_storage_format("fp4").error().message.find("fp8_e4m3"), std::string::npos);
 }
 
-// Computed by another implementation of XXH3 from docs/format.md. They pin the format: a change of these is a change of every cache on disk.
+// Computed by another implementation of XXH3 from docs/format.md. They pin the format: a change of
+// these is a change of every cache on disk.
 TEST(Key, ids_and_keys_do_not_change_between_versions_and_processes) {
   const NamespaceId ns = id_of(sample());
   EXPECT_EQ(to_hex(ns), "50fc4fd259d19179db476e0e36878c37");
@@ -121,7 +122,8 @@ TEST(Key, a_key_depends_on_namespace_parent_and_every_token) {
 TEST(Key, hexadecimal_is_read_back_and_nonsense_refused) {
   const Key key = chain_key(id_of(sample()), Key{}, tokens(16));
   EXPECT_EQ(Key{from_hex(to_hex(key)).value()}, key);
-  for (const char* bad : {"", "12", "g0000000000000000000000000000000", "000000000000000000000000000000000"}) {
+  for (const char* bad :
+       {"", "12", "g0000000000000000000000000000000", "000000000000000000000000000000000"}) {
     EXPECT_EQ(from_hex(bad).error().code, Errc::invalid) << bad;
   }
 }

@@ -21,7 +21,8 @@ class Writer {
   [[noreturn]] void run() {
     for (std::uint32_t number = 0;; ++number) {
       // A slot is written again only after the write before it has ended.
-      store_.control().run_until([&] { return in_flight_ < kInFlight && !unfinished_.contains(previous(number)); });
+      store_.control().run_until(
+          [&] { return in_flight_ < kInFlight && !unfinished_.contains(previous(number)); });
       start(number);
     }
   }

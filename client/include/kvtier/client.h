@@ -3,18 +3,18 @@
 // In the order of use:
 //
 //   auto client = kvtier::Client::start({.socket = "/run/kvtier/kvtierd.sock"});
-//   auto cache  = client->open(ns).value();              // a namespace: model, layout, format, tenant
-//   Match hit   = cache->match(tokens);                  // no system call, no pin
-//   auto lease  = cache->lease(tokens, hit.blocks, deadline);   // pins; starts disk reads
-//   auto ready  = lease->wait_ready(deadline);           // leading blocks now in memory
-//   auto load   = lease->load_into(pages, stream);       // checks proofs, copies layer by layer
+//   auto cache  = client->open(ns).value();              // a namespace: model, layout, format,
+//   tenant Match hit   = cache->match(tokens);                  // no system call, no pin auto
+//   lease  = cache->lease(tokens, hit.blocks, deadline);   // pins; starts disk reads auto ready  =
+//   lease->wait_ready(deadline);           // leading blocks now in memory auto load   =
+//   lease->load_into(pages, stream);       // checks proofs, copies layer by layer
 //   load.wait_layer(0, stream);                          // ... attend to layer 0 ...
-//   auto good   = load.finish();                         // leading blocks that held; recompute the rest
-//   auto write  = cache->write_back(tokens, first_block, pages, stream);   // never blocks
+//   auto good   = load.finish();                         // leading blocks that held; recompute the
+//   rest auto write  = cache->write_back(tokens, first_block, pages, stream);   // never blocks
 //
-// The engine never waits on the daemon beyond a deadline it passed. With no daemon, everything here is a
-// miss; the client reconnects by itself. All functions are thread safe unless they say otherwise; none
-// throws.
+// The engine never waits on the daemon beyond a deadline it passed. With no daemon, everything here
+// is a miss; the client reconnects by itself. All functions are thread safe unless they say
+// otherwise; none throws.
 #pragma once
 
 #include <array>
@@ -43,8 +43,8 @@ struct Stream {
   void* handle = nullptr;
 };
 
-// The engine's memory for `blocks` blocks, owned by the engine and untouched by it while a load or a
-// write-back that names it is in progress. Exactly one of the two forms:
+// The engine's memory for `blocks` blocks, owned by the engine and untouched by it while a load or
+// a write-back that names it is in progress. Exactly one of the two forms:
 struct Pages {
   // Records as stored (layout().record_bytes each), for an engine that attends to records directly.
   std::span<std::byte* const> records;
@@ -56,8 +56,8 @@ struct Pages {
 };
 
 struct Match {
-  std::uint32_t blocks = 0;                           // leading blocks found
-  std::array<std::uint32_t, kTiers> per_tier{};       // of those, by the fastest tier that holds each
+  std::uint32_t blocks = 0;                      // leading blocks found
+  std::array<std::uint32_t, kTiers> per_tier{};  // of those, by the fastest tier that holds each
 };
 
 // A block of a load that did not hold.
@@ -66,7 +66,8 @@ struct BlockFault {
   Error error;              // corrupt (proof, header), io or stale
 };
 
-// Copies in flight from leased blocks to an engine's pages. Move only; waits for the copies on destruction.
+// Copies in flight from leased blocks to an engine's pages. Move only; waits for the copies on
+// destruction.
 class Load {
  public:
   Load(Load&&) noexcept;
@@ -80,8 +81,9 @@ class Load {
   // After it, layer `layer` of all blocks() is in the pages for work on `stream`.
   void wait_layer(std::uint32_t layer, Stream stream = {});
 
-  // Waits for all copies, then asks whether the lease still held after them. Returns the leading blocks
-  // that may be used: blocks(), or 0 if the lease was lost meanwhile (what was copied may be anything).
+  // Waits for all copies, then asks whether the lease still held after them. Returns the leading
+  // blocks that may be used: blocks(), or 0 if the lease was lost meanwhile (what was copied may be
+  // anything).
   std::uint32_t finish();
 
  private:
@@ -91,7 +93,8 @@ class Load {
   std::shared_ptr<State> state_;
 };
 
-// A counted hold on the leading blocks of a prefix. Move only; released on destruction, at most once.
+// A counted hold on the leading blocks of a prefix. Move only; released on destruction, at most
+// once.
 class Lease {
  public:
   Lease(Lease&&) noexcept;
@@ -103,8 +106,8 @@ class Lease {
   // The tier that block `block` was in when it was leased.
   Tier source(std::uint32_t block) const noexcept;
 
-  // Waits until every granted block is in memory or has failed, at most until `deadline`. Returns the
-  // leading blocks that are in memory; 0 once the lease is lost.
+  // Waits until every granted block is in memory or has failed, at most until `deadline`. Returns
+  // the leading blocks that are in memory; 0 once the lease is lost.
   std::uint32_t wait_ready(Deadline deadline);
 
   // Starts copying the leading blocks that are in memory now, at most as many as `pages` holds.
@@ -151,20 +154,19 @@ class Cache {
   virtual const NamespaceId& id() const noexcept = 0;
   virtual const RecordLayout& layout() const noexcept = 0;
 
-  // How many leading blocks of a prompt are cached, and where: a look into the shared directory, advisory.
-  // Never the block of the last token.
+  // How many leading blocks of a prompt are cached, and where: a look into the shared directory,
+  // advisory. Never the block of the last token.
   virtual Match match(std::span<const Token> tokens) const noexcept = 0;
 
-  // Holds the first `blocks` blocks of `tokens` (blocks <= blocks_matchable()), or fewer where some are
-  // gone, and starts bringing those on disk to memory. Call it once a request, with 0 blocks for a miss:
-  // it is what counts lookups, hits and misses.
-  // Errors: deadline, unavailable, refused.
+  // Holds the first `blocks` blocks of `tokens` (blocks <= blocks_matchable()), or fewer where some
+  // are gone, and starts bringing those on disk to memory. Call it once a request, with 0 blocks
+  // for a miss: it is what counts lookups, hits and misses. Errors: deadline, unavailable, refused.
   virtual Result<Lease> lease(std::span<const Token> tokens, std::uint32_t blocks,
                               Deadline deadline) = 0;
 
-  // Offers complete blocks first_block, first_block + 1, ... (as many as `pages` holds) of `tokens`, which
-  // begins at the prefix's first token and covers them. Blocks already cached are skipped; with no free
-  // slot, no daemon or too much queued, blocks are dropped and counted.
+  // Offers complete blocks first_block, first_block + 1, ... (as many as `pages` holds) of
+  // `tokens`, which begins at the prefix's first token and covers them. Blocks already cached are
+  // skipped; with no free slot, no daemon or too much queued, blocks are dropped and counted.
   virtual WriteBack write_back(std::span<const Token> tokens, std::uint32_t first_block,
                                const Pages& pages, Stream stream = {}) noexcept = 0;
 
@@ -175,17 +177,17 @@ class Cache {
 
 struct ClientOptions {
   std::string socket = "/run/kvtier/kvtierd.sock";
-  std::string name = "client";                        // shown by kvtierctl
-  std::uint32_t slots_ahead = 64;                     // reserved slots kept at hand, per namespace and tier
-  std::uint32_t write_backs_queued_max = 1024;        // blocks
-  std::chrono::milliseconds reconnect_delay_max{500}; // between attempts, doubling from 10 ms
+  std::string name = "client";     // shown by kvtierctl
+  std::uint32_t slots_ahead = 64;  // reserved slots kept at hand, per namespace and tier
+  std::uint32_t write_backs_queued_max = 1024;         // blocks
+  std::chrono::milliseconds reconnect_delay_max{500};  // between attempts, doubling from 10 ms
 };
 
 struct ClientStats {
-  std::uint64_t blocks_looked_up = 0;                 // = sum(hits) + misses
-  std::array<std::uint64_t, kTiers> hits{};           // blocks leased, by tier
+  std::uint64_t blocks_looked_up = 0;        // = sum(hits) + misses
+  std::array<std::uint64_t, kTiers> hits{};  // blocks leased, by tier
   std::uint64_t misses = 0;
-  std::uint64_t faults = 0;                           // leased blocks that did not hold
+  std::uint64_t faults = 0;  // leased blocks that did not hold
   std::uint64_t leases_lost = 0;
   std::uint64_t blocks_written = 0;
   std::uint64_t blocks_dropped = 0;
@@ -208,8 +210,8 @@ class Client {
   // Errors: invalid (the namespace).
   virtual Result<std::shared_ptr<Cache>> open(const Namespace& ns) = 0;
 
-  // Waits until everything written back before is committed and, where the disk tier admits it, durable.
-  // Errors: deadline, unavailable.
+  // Waits until everything written back before is committed and, where the disk tier admits it,
+  // durable. Errors: deadline, unavailable.
   virtual Result<void> flush(Deadline deadline) = 0;
 
   virtual ClientStats stats() const noexcept = 0;

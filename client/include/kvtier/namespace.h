@@ -25,18 +25,18 @@ std::uint32_t bytes_per_element(StorageFormat format) noexcept;
 bool has_scales(StorageFormat format) noexcept;
 
 struct Namespace {
-  std::string model;            // name and weights revision, e.g. "docs-4m@<digest of the weights>"
-  std::string adapter;          // LoRA name and version; empty for none
-  std::string tenant;           // tenant salt; empty for none
-  std::uint32_t layers = 0;     // layers held by this rank
-  std::uint32_t kv_heads = 0;   // KV heads held by this rank
+  std::string model;           // name and weights revision, e.g. "docs-4m@<digest of the weights>"
+  std::string adapter;         // LoRA name and version; empty for none
+  std::string tenant;          // tenant salt; empty for none
+  std::uint32_t layers = 0;    // layers held by this rank
+  std::uint32_t kv_heads = 0;  // KV heads held by this rank
   std::uint32_t head_dim_k = 0;
   std::uint32_t head_dim_v = 0;
   std::uint32_t block_tokens = 16;
   StorageFormat format = StorageFormat::fp8_e4m3;
   std::uint32_t rank = 0;
-  std::uint32_t ranks = 1;      // 0: every rank holds the same KV ("replicated")
-  std::string positions;        // position scheme, e.g. "rope theta=500000 scaling=llama3:8:1:4:8192"
+  std::uint32_t ranks = 1;  // 0: every rank holds the same KV ("replicated")
+  std::string positions;    // position scheme, e.g. "rope theta=500000 scaling=llama3:8:1:4:8192"
 
   friend bool operator==(const Namespace&, const Namespace&) = default;
 

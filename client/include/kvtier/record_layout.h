@@ -3,8 +3,8 @@
 //
 //   [header page(s): RecordHeader, proof, scales][payload]
 //
-// The payload is layer-major, [layer][K then V][kv head][token][dim], so one layer of one block is one
-// contiguous piece.
+// The payload is layer-major, [layer][K then V][kv head][token][dim], so one layer of one block is
+// one contiguous piece.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // Results and errors of everything an engine calls.
 //
 // Three kinds of failure are never mixed: a programming error aborts (client/base/check.h), a
-// misconfiguration ends the program naming the place and the mend, and everything the environment can
-// do to us comes back as a Result. No function of kvtier throws.
+// misconfiguration ends the program naming the place and the mend, and everything the environment
+// can do to us comes back as a Result. No function of kvtier throws.
 #pragma once
 
 #include <boost/system/result.hpp>
@@ -45,6 +45,8 @@ struct Error {
 template <class T>
 using Result = boost::system::result<T, Error>;
 
-inline Error make_error(Errc code, std::string message) { return {code, std::move(message)}; }
+inline Error make_error(Errc code, std::string message) {
+  return {code, std::move(message)};
+}
 
 }  // namespace kvtier

@@ -15,7 +15,9 @@ enum class Tier : std::uint8_t {
 inline constexpr std::size_t kTiers = 3;
 inline constexpr std::array<Tier, kTiers> kAllTiers{Tier::device, Tier::host, Tier::disk};
 
-constexpr std::size_t index_of(Tier tier) noexcept { return static_cast<std::size_t>(tier); }
+constexpr std::size_t index_of(Tier tier) noexcept {
+  return static_cast<std::size_t>(tier);
+}
 
 constexpr const char* name(Tier tier) noexcept {
   return tier == Tier::device ? "device" : tier == Tier::host ? "host" : "disk";

@@ -29,7 +29,9 @@ int tokenize_text(const TokenizeOptions& o) {
 void add_tokenize_command(CLI::App& app, int& exit_code) {
   CLI::App& command = *app.add_subcommand("tokenize", "Print the token ids of a text");
   const auto options = std::make_shared<TokenizeOptions>();
-  command.add_option("--model", options->model, "Directory with config.json, tokenizer.json and weights")
+  command
+      .add_option("--model", options->model,
+                  "Directory with config.json, tokenizer.json and weights")
       ->required();
   command.add_option("--text-file", options->text_file, "The text, UTF-8")->required();
   command.add_flag("--json", options->json, "Print JSON");
