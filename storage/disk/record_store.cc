@@ -120,12 +120,19 @@ class DiskRecordStore final : public RecordStore {
                                            " is memory that the daemon cannot address");
     }
     if (is_closed()) return closed();
-    std::promise<Result<void>> answer;
-    loop_.send(RegisterCommand{extent.id(), extent.bytes(), extent.shape().slot_bytes, &answer});
-    return answer.get_future().get();
+    if (registered_.contains(extent.id()) || registered_.size() + 1 >= device_->limits().buffers) {
+      return make_error(Errc::invalid, "extent " + std::to_string(extent.id().value) +
+                                           (registered_.contains(extent.id())
+                                                ? " is registered already"
+                                                : ": too many extents are registered"));
+    }
+    registered_.insert(extent.id());
+    loop_.send(RegisterCommand{extent.id(), extent.bytes(), extent.shape().slot_bytes});
+    return {};
   }
 
   void forget_extent(ExtentId extent) override {
+    registered_.erase(extent);
     if (is_closed()) return;
     std::promise<void> answer;
     loop_.send(ForgetCommand{extent, &answer});
@@ -229,6 +236,7 @@ class DiskRecordStore final : public RecordStore {
   std::unique_ptr<BlockDevice> device_;
   StoreCounters counters_;
   std::uint64_t writes_refused_ = 0;
+  std::set<ExtentId> registered_;
   StoreLoop loop_;
   std::thread thread_;
 };

@@ -97,8 +97,10 @@ class RecordStore {
   // Calls `visit` for every indexed record, in no order. Once, before anything is submitted.
   virtual Result<void> recover(const std::function<void(const DiskEntry&)>& visit) = 0;
 
-  // Makes an extent known as the home of buffers for write() and read() (registered with the ring),
-  // and forgets it. forget_extent() returns after the last I/O on that extent has completed.
+  // Makes an extent known as the home of buffers for write() and read(), and forgets it.
+  // Registering returns at once: the ring pins all of the extent's memory on the store's thread,
+  // which takes a second a GiB or more. forget_extent() returns after the last I/O on that extent
+  // has completed. Errors: invalid (registered already, too many), unavailable (closed).
   virtual Result<void> register_extent(const Extent& extent) = 0;
   virtual void forget_extent(ExtentId extent) = 0;
 

@@ -1,4 +1,6 @@
 // What the store's thread takes from the control thread and from the workers.
+#include <spdlog/spdlog.h>
+
 #include <string>
 
 #include "client/base/check.h"
@@ -90,19 +92,14 @@ void StoreLoop::take(FlushCommand&& command) {
 void StoreLoop::take(RegisterCommand&& command) {
   std::uint32_t id = 0;
   while (buffers_used_.contains(id)) ++id;
-  if (extents_.contains(command.extent) || id >= device_.limits().buffers) {
-    command.answer->set_value(make_error(
-        Errc::invalid,
-        "extent " + std::to_string(command.extent.value) +
-            (extents_.contains(command.extent) ? " is registered already" : ": too many extents")));
+  const auto added = device_.add_buffer(BufferId(id), command.memory);
+  if (!added) {
+    spdlog::warn("extent {} takes no part in disk I/O: {}", command.extent.value,
+                 added.error().message);
     return;
   }
-  auto added = device_.add_buffer(BufferId(id), command.memory);
-  if (added) {
-    buffers_used_.insert(id);
-    extents_[command.extent] = {BufferId(id), command.memory, command.slot_bytes, 0, nullptr};
-  }
-  command.answer->set_value(std::move(added));
+  buffers_used_.insert(id);
+  extents_[command.extent] = {BufferId(id), command.memory, command.slot_bytes, 0, nullptr};
 }
 
 void StoreLoop::take(ForgetCommand&& command) {

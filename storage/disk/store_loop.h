@@ -76,7 +76,6 @@ struct RegisterCommand {
   ExtentId extent;
   std::span<std::byte> memory;
   std::uint64_t slot_bytes = 0;
-  std::promise<Result<void>>* answer = nullptr;
 };
 struct ForgetCommand {
   ExtentId extent;
