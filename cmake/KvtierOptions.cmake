@@ -2,8 +2,10 @@
 add_library(kvtier_options INTERFACE)
 add_library(kvtier::options ALIAS kvtier_options)
 target_compile_options(kvtier_options INTERFACE -Wall -Wextra -Wconversion -Wshadow -Wno-sign-conversion -Werror)
-# GCC 12 warns of overlapping copies inside std::string at -O3, where there are none (its bug 105651).
-target_compile_options(kvtier_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+# At -O3 GCC 12 warns of what is not so: overlapping copies inside std::string (its bug 105651), and
+# uninitialised strings inside variants that hold no string. Clang's and the sanitizers' word counts there.
+target_compile_options(kvtier_options INTERFACE
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict;-Wno-maybe-uninitialized>)
 target_include_directories(kvtier_options INTERFACE ${CMAKE_SOURCE_DIR})
 
 set(KVTIER_SANITIZE "" CACHE STRING "Sanitizers to build with, e.g. address,undefined or thread")
