@@ -5,7 +5,7 @@ target_compile_options(kvtier_options INTERFACE -Wall -Wextra -Wconversion -Wsha
 # At -O3 GCC 12 warns of what is not so: overlapping copies inside std::string (its bug 105651), and
 # uninitialised strings inside variants that hold no string. Clang's and the sanitizers' word counts there.
 target_compile_options(kvtier_options INTERFACE
-  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict;-Wno-maybe-uninitialized>)
+  "$<$<CXX_COMPILER_ID:GNU>:-Wno-restrict;-Wno-maybe-uninitialized>")
 target_include_directories(kvtier_options INTERFACE ${CMAKE_SOURCE_DIR})
 
 set(KVTIER_SANITIZE "" CACHE STRING "Sanitizers to build with, e.g. address,undefined or thread")
