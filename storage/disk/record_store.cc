@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <future>
+#include <set>
 #include <thread>
 #include <utility>
 
