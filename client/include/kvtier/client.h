@@ -21,6 +21,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -48,6 +49,9 @@ struct Stream {
 struct Pages {
   // Records as stored (layout().record_bytes each), for an engine that attends to records directly.
   std::span<std::byte* const> records;
+  // With records, in a load: a block that lies in the device tier of the client's own GPU is not
+  // copied; Load::records() says where it is.
+  bool in_place = false;
   // Or K and V pages, converted on the way: [layer * blocks + block] ->
   // [kv_heads][block_tokens][head_dim], of `type` (f32, f16 or bf16).
   std::span<void* const> k_pages;
@@ -77,6 +81,9 @@ class Load {
   // Leading blocks whose header and proof held; only these are copied.
   std::uint32_t blocks() const noexcept;
   std::span<const BlockFault> faults() const noexcept;
+  // For pages of records: where each of blocks() is to be attended to. Its page, or, in place, its
+  // slot of the device tier, good as long as the lease is held.
+  std::span<std::byte* const> records() const noexcept;
 
   // After it, layer `layer` of all blocks() is in the pages for work on `stream`.
   void wait_layer(std::uint32_t layer, Stream stream = {});
@@ -176,6 +183,10 @@ class Cache {
 };
 
 struct ClientOptions {
+  // The GPU on which this engine's pages and streams are, by its CUDA number in this process; none:
+  // they are in host memory. Errors of start(): unavailable where there is no such GPU or this
+  // library was built without CUDA.
+  std::optional<std::uint32_t> cuda_device;
   std::string socket = "/run/kvtier/kvtierd.sock";
   std::string name = "client";     // shown by kvtierctl
   std::uint32_t slots_ahead = 64;  // reserved slots kept at hand, per namespace and tier

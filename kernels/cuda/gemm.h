@@ -1,0 +1,32 @@
+// Matrix products through cuBLASLt.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "kernels/cuda/kernels.h"
+
+namespace kvtier::kernels::cuda {
+
+// Owns a handle, a workspace and the algorithms found so far (one search a shape, at first use,
+// which a CUDA graph cannot capture: run each shape once before). One stream at a time.
+class Gemm {
+ public:
+  Gemm();
+  ~Gemm();
+  Gemm(const Gemm&) = delete;
+  Gemm& operator=(const Gemm&) = delete;
+
+  // out[rows][n] = x[rows][k] * transpose(w[n][k]) + bias[n], FP32 accumulation; bias may be null.
+  void run(const Bf16* x, const Bf16* w, const Bf16* bias, Bf16* out, std::size_t rows,
+           std::size_t n, std::size_t k, Stream stream);
+  // The same with an FP32 result, without bias.
+  void run(const Bf16* x, const Bf16* w, float* out, std::size_t rows, std::size_t n, std::size_t k,
+           Stream stream);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace kvtier::kernels::cuda

@@ -1,0 +1,181 @@
+// The kernels of the CUDA backend. kernels/table.h is the reference: what a function here computes
+// is what its CPU twin computes on the same values, up to BF16 activations where FP32 stands there.
+//
+// Every pointer is an address in device memory unless its comment says otherwise. Work is ordered
+// on `stream`; nothing here waits, allocates or keeps a pointer once its work is done. Shapes are
+// checked by the caller and asserted here; a launch that the runtime refuses throws CudaError
+// (kernels/cuda/error.h). All functions may be captured into a CUDA graph: what changes from step
+// to step lies in device memory, behind pointers that stay.
+//
+// Row independence holds for every kernel here: the result of a row does not depend on which other
+// rows the call has. (The matrix products, kernels/cuda/gemm.h, choose their algorithm by shape.)
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kvtier/dtype.h"
+#include "kvtier/record_layout.h"
+
+struct CUstream_st;
+
+namespace kvtier::kernels::cuda {
+
+using Stream = CUstream_st*;
+using Bf16 = __nv_bfloat16;
+
+// Blocks of the engine's kernels are one tile of 16 tokens; the transfer kernels take any.
+inline constexpr std::uint32_t kTileTokens = 16;
+// A row that pads a batch: every kernel leaves its output alone.
+inline constexpr std::uint32_t kNoSequence = 0xFFFFFFFF;
+
+// K and V of one block at engine precision, [layer][K then V][kv_heads][block_tokens][head_dim].
+struct ExactPage {
+  Bf16* values = nullptr;
+  std::uint64_t layer_stride = 0;  // elements; 0 where the page holds one layer at a time
+};
+
+// The rows (tokens) of one step, of one or more sequences. Host struct of device arrays.
+struct StepRows {
+  std::uint32_t rows = 0;                           // padding included
+  const std::uint32_t* positions = nullptr;         // [rows] in the sequence
+  const std::uint32_t* row_sequence = nullptr;      // [rows], kNoSequence for padding
+  const std::uint32_t* row_page = nullptr;          // [rows] -> pages: the row's own block
+  const ExactPage* pages = nullptr;                 // [pages]
+  std::byte* const* const* block_tables = nullptr;  // [sequences] -> [blocks] -> record
+};
+
+// --- Around attention -------------------------------------------------------------------------
+
+// out[r] = table[ids[r]], widened; table[vocabulary][dim].
+void embed(const std::uint32_t* ids, const Bf16* table, float* out, std::size_t rows,
+           std::size_t dim, Stream stream);
+
+// residual[r] += delta[r] (delta may be null), then
+// out[r][i] = residual[r][i] * weight[i] / sqrt(mean_i(residual[r][i]^2) + epsilon).
+void add_rms_norm(float* residual, const Bf16* delta, const float* weight, Bf16* out,
+                  std::size_t rows, std::size_t dim, float epsilon, Stream stream);
+
+// The same for chosen rows, without the sum kept: out[i] is the norm of residual[index[i]] +
+// delta[index[i]].
+void gather_rms_norm(const float* residual, const Bf16* delta, const std::uint32_t* index,
+                     const float* weight, Bf16* out, std::size_t count, std::size_t dim,
+                     float epsilon, Stream stream);
+
+// From the fused projection of a layer to what attention reads: per-head RMS norm of Q and K (where
+// the model has one), RoPE of both (pairs (i, i + head_dim / 2)), Q to `q`, K and V into each row's
+// exact page at its position.
+struct StoreKvArgs {
+  StepRows step;
+  std::uint32_t layer = 0;
+  std::uint32_t heads = 0, kv_heads = 0, head_dim = 0;
+  const Bf16* qkv = nullptr;      // [rows][heads + 2 * kv_heads][head_dim]: Q, K, V
+  Bf16* q = nullptr;              // [rows][heads][head_dim]
+  const float* q_norm = nullptr;  // [head_dim], null for none
+  const float* k_norm = nullptr;
+  float epsilon = 0;
+  const float* inverse_frequencies = nullptr;  // [head_dim / 2]
+};
+void store_kv(const StoreKvArgs& args, Stream stream);
+
+// One layer of complete blocks from exact pages into their records: payload and scales as the CPU's
+// quantise_and_scatter makes them. `completed_pages[i]` names a page of `pages`; an entry whose
+// record is null is passed over.
+void quantise_pages(const RecordLayout& layout, std::uint32_t layer, const ExactPage* pages,
+                    const std::uint32_t* completed_pages, std::byte* const* completed_records,
+                    std::uint32_t count, Stream stream);
+
+// out[r][i] = silu(gate_up[r][i]) * gate_up[r][inner + i]; gate_up[rows][2 * inner].
+void swiglu(const Bf16* gate_up, Bf16* out, std::size_t rows, std::size_t inner, Stream stream);
+
+// --- Attention: the "as stored" rule of kernels/table.h ----------------------------------------
+
+// One query row a sequence-row; any mixture of sequences. Blocks before the row's own are read from
+// their records through block_tables, the row's own block from its exact page. Split over the
+// blocks; the number of parts depends on `context_max` alone.
+struct DecodeAttentionArgs {
+  RecordLayout layout;  // head_dim_k == head_dim_v: 64, 96, 128 or 256
+  StepRows step;
+  std::uint32_t layer = 0;
+  std::uint32_t heads = 0;        // kv_heads * 1..16
+  std::uint32_t context_max = 0;  // host: no position is at or beyond it
+  float scale = 0;
+  const Bf16* q = nullptr;    // [rows][heads][head_dim]
+  Bf16* out = nullptr;        // [rows][heads][head_dim]
+  void* workspace = nullptr;  // decode_workspace_bytes(...)
+};
+std::size_t decode_workspace_bytes(const RecordLayout& layout, std::uint32_t rows,
+                                   std::uint32_t heads, std::uint32_t context_max);
+void decode_attention(const DecodeAttentionArgs& args, Stream stream);
+
+// The complete blocks [first_block, first_block + blocks) of one sequence in one layer,
+// dequantised: k[kv_head][token][head_dim] with `tokens_stride` tokens from a head to the next,
+// token 0 being that of block 0; v alike.
+void gather_stored(const RecordLayout& layout, std::uint32_t layer,
+                   const std::byte* const* block_table, std::uint32_t first_block,
+                   std::uint32_t blocks, Bf16* k, Bf16* v, std::uint64_t tokens_stride,
+                   Stream stream);
+
+// Consecutive rows of one sequence, beginning anywhere in a block. Row i is at start + i; tokens of
+// earlier blocks come from `stored_k` and `stored_v` (gather_stored), those of its own block from
+// its exact page.
+struct PrefillAttentionArgs {
+  std::uint32_t layer = 0;
+  std::uint32_t heads = 0, kv_heads = 0, head_dim = 0;
+  std::uint32_t start = 0, rows = 0;
+  float scale = 0;
+  const Bf16* q = nullptr;  // [rows][heads][head_dim]
+  Bf16* out = nullptr;
+  const Bf16* stored_k = nullptr;  // [kv_heads][tokens_stride][head_dim]
+  const Bf16* stored_v = nullptr;
+  std::uint64_t tokens_stride = 0;
+  const ExactPage* pages = nullptr;         // of the step
+  const std::uint32_t* row_page = nullptr;  // [rows] of this sequence -> pages
+};
+void prefill_attention(const PrefillAttentionArgs& args, Stream stream);
+
+// --- Choosing tokens ---------------------------------------------------------------------------
+
+// tokens[r] from logits[r] as engine::Sampler chooses: the lowest id of the largest where
+// temperature is 0; else among the top_k most likely (0: all), of those the fewest that hold top_p
+// of the probability, the one that `uniform` in [0, 1) falls on.
+struct SampleRow {
+  float temperature = 0;
+  std::uint32_t top_k = 0;
+  float top_p = 1;
+  double uniform = 0;
+};
+void sample(const float* logits, const SampleRow* rows, std::uint32_t* tokens, std::size_t count,
+            std::size_t vocabulary, void* workspace, Stream stream);
+std::size_t sample_workspace_bytes(std::size_t count, std::size_t vocabulary);
+
+// --- Between records and an engine's pages -------------------------------------------------------
+
+// Records may lie in pinned host memory: the kernels read it over the link with `thread_blocks`
+// thread blocks (16 fill PCIe 5.0 and leave the rest of the card to compute; 0: as many as there
+// is work for). Arrays of pointers are in memory the device can read.
+struct TransferArgs {
+  RecordLayout layout;
+  std::uint32_t first_layer = 0, layers = 0;
+  std::uint32_t blocks = 0;
+  const std::byte* const* records = nullptr;  // [blocks], source or destination
+  DType page_type = DType::bf16;              // f32, f16 or bf16
+  void* const* k_pages =
+      nullptr;  // [layer * blocks + block] -> [kv_heads][block_tokens][head_dim_k]
+  void* const* v_pages = nullptr;
+  std::uint32_t thread_blocks = 0;
+};
+// Payload and scales -> pages.
+void gather_and_dequantise(const TransferArgs& args, Stream stream);
+// Pages -> payload and scales (headers and proofs untouched).
+void quantise_and_pack(const TransferArgs& args, Stream stream);
+
+// The bytes [offset, offset + bytes) of each source to the same place of its destination; both
+// multiples of 16.
+void copy_pieces(const std::byte* const* from, std::byte* const* to, std::uint32_t count,
+                 std::uint64_t offset, std::uint64_t bytes, std::uint32_t thread_blocks,
+                 Stream stream);
+
+}  // namespace kvtier::kernels::cuda
