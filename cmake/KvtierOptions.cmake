@@ -1,11 +1,13 @@
 # What every target of ours is compiled with: link kvtier::options (privately).
 add_library(kvtier_options INTERFACE)
 add_library(kvtier::options ALIAS kvtier_options)
-target_compile_options(kvtier_options INTERFACE -Wall -Wextra -Wconversion -Wshadow -Wno-sign-conversion -Werror)
+target_compile_options(kvtier_options INTERFACE
+  "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wconversion;-Wshadow;-Wno-sign-conversion;-Werror>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra;-Werror=all-warnings;--expt-relaxed-constexpr>")
 # At -O3 GCC 12 warns of what is not so: overlapping copies inside std::string (its bug 105651), and
 # uninitialised strings inside variants that hold no string. Clang's and the sanitizers' word counts there.
 target_compile_options(kvtier_options INTERFACE
-  "$<$<CXX_COMPILER_ID:GNU>:-Wno-restrict;-Wno-maybe-uninitialized>")
+  "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-restrict;-Wno-maybe-uninitialized>")
 target_include_directories(kvtier_options INTERFACE ${CMAKE_SOURCE_DIR})
 
 set(KVTIER_SANITIZE "" CACHE STRING "Sanitizers to build with, e.g. address,undefined or thread")
@@ -23,8 +25,39 @@ if(KVTIER_LLD)
   add_link_options(-fuse-ld=lld)
 endif()
 
-if(KVTIER_CUDA STREQUAL "ON")
-  message(FATAL_ERROR "KVTIER_CUDA=ON: there is no CUDA backend in this version; use AUTO or OFF, which emulate device memory")
-elseif(NOT KVTIER_CUDA MATCHES "^(AUTO|OFF)$")
+# KVTIER_WITH_CUDA: whether the CUDA backend is built.
+set(KVTIER_WITH_CUDA OFF)
+if(NOT KVTIER_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "KVTIER_CUDA must be AUTO, ON or OFF, not '${KVTIER_CUDA}'")
 endif()
+if(NOT KVTIER_CUDA STREQUAL "OFF")
+  include(CheckLanguage)
+  find_program(KVTIER_NVCC nvcc HINTS /usr/local/cuda/bin)
+  if(KVTIER_NVCC AND NOT CMAKE_CUDA_COMPILER)
+    set(CMAKE_CUDA_COMPILER ${KVTIER_NVCC})
+  endif()
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    set(KVTIER_WITH_CUDA ON)
+  elseif(KVTIER_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "KVTIER_CUDA=ON, but no nvcc was found: install the CUDA Toolkit (13.0 or later) or set CMAKE_CUDA_COMPILER")
+  endif()
+endif()
+if(KVTIER_WITH_CUDA)
+  if(NOT CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90a-real 100-real 100-virtual)
+  endif()
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+  enable_language(CUDA)
+  # CMake 3.25 does not know how nvcc 13 spells it.
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  if(KVTIER_CCACHE)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${KVTIER_CCACHE})
+  endif()
+  find_package(CUDAToolkit 13.0 REQUIRED)
+  target_compile_definitions(kvtier_options INTERFACE KVTIER_HAVE_CUDA=1)
+endif()
+message(STATUS "CUDA backend: ${KVTIER_WITH_CUDA}")
