@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "client/record/record.h"
+#include "engine_adapter/engine/generator.h"
 #include "tests/engine/support.h"
 
 namespace kvtier::engine::test {
@@ -27,6 +28,7 @@ struct Golden {
   std::vector<Token> tokens;
   std::vector<float> logits;
   std::uint32_t rows = 0;
+  std::vector<Token> greedy;  // the likeliest tokens after `tokens`, where the file has them
 };
 
 Golden read_golden(const std::filesystem::path& path) {
@@ -45,6 +47,10 @@ Golden read_golden(const std::filesystem::path& path) {
   golden.rows = static_cast<std::uint32_t>(logits.shape.at(0));
   std::memcpy(golden.tokens.data(), tokens.bytes.data(), tokens.bytes.size());
   std::memcpy(golden.logits.data(), logits.bytes.data(), logits.bytes.size());
+  if (const auto greedy = file->find("greedy")) {
+    golden.greedy.resize((*greedy)->shape.at(0));
+    std::memcpy(golden.greedy.data(), (*greedy)->bytes.data(), (*greedy)->bytes.size());
+  }
   return golden;
 }
 
@@ -73,6 +79,38 @@ TEST_P(GoldenLogits, AreThoseOfTheReference) {
   RecordProperty("relative_error", std::to_string(error));
   EXPECT_LT(error, 1e-4);
 }
+
+constexpr Checkpoint kFamilies[] = {
+    {"llama", "tests/data/checkpoints/llama/config.json",
+     "tests/data/checkpoints/llama/model.safetensors",
+     "tests/data/checkpoints/llama/golden.safetensors"},
+    {"qwen2_5", "tests/data/checkpoints/qwen2.5/config.json",
+     "tests/data/checkpoints/qwen2.5/model.safetensors",
+     "tests/data/checkpoints/qwen2.5/golden.safetensors"},
+    {"qwen3", "tests/data/checkpoints/qwen3/config.json",
+     "tests/data/checkpoints/qwen3/model.safetensors",
+     "tests/data/checkpoints/qwen3/golden.safetensors"},
+};
+INSTANTIATE_TEST_SUITE_P(Families, GoldenLogits, testing::ValuesIn(kFamilies),
+                         [](const auto& test) { return std::string(test.param.title); });
+
+class GoldenAnswers : public testing::TestWithParam<Checkpoint> {};
+
+TEST_P(GoldenAnswers, AreTheLikeliestTokensOfTheReference) {
+  const std::filesystem::path root = KVTIER_SOURCE_DIR;
+  const auto model = TestModel::load(root / GetParam().config, root / GetParam().weights);
+  ASSERT_NE(model, nullptr);
+  const Golden golden = read_golden(root / GetParam().golden);
+  ASSERT_EQ(golden.greedy.size(), 256U);
+  TestEngine engine(*model, StorageFormat::f32, 64);
+  Generator generator(engine.llama, *engine.pool, id_of(engine.ns), nullptr);
+  const auto answer = generator.generate({.prompt = golden.tokens, .tokens_max = 256});
+  ASSERT_TRUE(answer) << answer.error().message;
+  EXPECT_EQ(answer->tokens, golden.greedy);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GoldenAnswers, testing::ValuesIn(kFamilies),
+                         [](const auto& test) { return std::string(test.param.title); });
 
 constexpr Checkpoint kCheckpoints[] = {
     {"docs_4m_short", "engine_adapter/models/docs-4m/config.json",
