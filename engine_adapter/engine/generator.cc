@@ -140,9 +140,8 @@ Result<Token> Generator::feed(Answer& answer, double unit) {
     const StepInput input{&sequence, chunk, last ? 1U : 0U};
     const Choice choice{answer.sampler.options(), unit};
     const LayerGate& wanted = answer.loading ? gate : LayerGate{};
-    const auto done =
-        last ? model_.step_and_choose({&input, 1}, {&choice, 1}, {&token, 1}, wanted)
-             : model_.step({&input, 1}, {}, wanted);
+    const auto done = last ? model_.step_and_choose({&input, 1}, {&choice, 1}, {&token, 1}, wanted)
+                           : model_.step({&input, 1}, {}, wanted);
     if (!done) return done.error();
     if (answer.loading) settle_load(answer);
     // What was read in place is known to have been sound only once the step is over.

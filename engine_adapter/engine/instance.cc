@@ -33,12 +33,12 @@ Result<Instance> make_cpu_instance(const LoadedModel& loaded, const InstanceOpti
   if (!pool) return pool.error();
   instance.pool = std::move(*pool);
   if (loaded.random_seed) {
-    instance.drawn = std::make_unique<LlamaWeights>(
-        make_random_weights(loaded.config, *loaded.random_seed));
+    instance.drawn =
+        std::make_unique<LlamaWeights>(make_random_weights(loaded.config, *loaded.random_seed));
   }
-  const std::uint32_t rows = std::min(
-      options.chunk_tokens != 0 ? options.chunk_tokens : kCpuChunkTokens,
-      loaded.config.positions_max);
+  const std::uint32_t rows =
+      std::min(options.chunk_tokens != 0 ? options.chunk_tokens : kCpuChunkTokens,
+               loaded.config.positions_max);
   instance.model =
       std::make_unique<Llama>(loaded.config, instance.drawn ? *instance.drawn : loaded.weights,
                               kernels::cpu_kernels(), layout, rows);

@@ -64,8 +64,8 @@ Result<void> Llama::step_and_choose(std::span<const StepInput> inputs,
   if (auto done = step(inputs, logits_, gate); !done) return done;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     KVTIER_CHECK(inputs[i].logit_rows == 1);
-    tokens[i] = choose(std::span(logits_).subspan(i * vocab, vocab), choices[i].options,
-                       choices[i].unit);
+    tokens[i] =
+        choose(std::span(logits_).subspan(i * vocab, vocab), choices[i].options, choices[i].unit);
   }
   return {};
 }
@@ -85,7 +85,7 @@ void Llama::plan(std::span<const StepInput> inputs) {
   ids_.clear();
   positions_.clear();
   row_sequence_.clear();
-  touched_.clear();
+  parts_.clear();
   sequences_.clear();
   completed_records_.clear();
   std::size_t entries = 0;
@@ -117,32 +117,24 @@ void Llama::plan(std::span<const StepInput> inputs) {
 
 void Llama::touch(const StepInput& input, std::uint32_t first_row, std::size_t first_entry) {
   const Sequence& sequence = *input.sequence;
-  const std::uint32_t block_tokens = layout_.block_tokens;
-  const std::uint32_t begin = sequence.length();
-  const std::uint32_t end = begin + static_cast<std::uint32_t>(input.tokens.size());
-  for (std::uint32_t at = begin; at < end;) {
-    const std::uint32_t block = at / block_tokens;
-    const std::uint32_t until = std::min(end, (block + 1) * block_tokens);
-    TouchedBlock touched{.entry = first_entry + block,
-                         .first_row = first_row + (at - begin),
-                         .first_token = at % block_tokens,
-                         .tokens = until - at,
-                         .completed = until % block_tokens == 0,
-                         .page = nullptr,
-                         .layer_stride = page_floats_};
-    if (touched.first_token != 0) {
-      touched.page = reinterpret_cast<float*>(sequence.open_block().values);
-    } else if (!touched.completed) {
-      touched.page = reinterpret_cast<float*>(sequence.next_open_block().values);
+  for_each_touched(input, layout_.block_tokens, [&](const TouchedBlock& touched) {
+    Part part{.touched = touched,
+              .entry = first_entry + touched.block,
+              .first_row = first_row + touched.first_row,
+              .page = nullptr,
+              .layer_stride = page_floats_};
+    if (touched.was_open()) {
+      part.page = reinterpret_cast<float*>(sequence.open_block().values);
+    } else if (touched.stays_open()) {
+      part.page = reinterpret_cast<float*>(sequence.next_open_block().values);
     } else {
-      // Whole blocks of rows: at most rows_max / block_tokens of them.
-      touched.page = scratch_.data() + scratch_pages_used_++ * page_floats_;
-      touched.layer_stride = 0;
+      // At most rows_max / block_tokens of them.
+      part.page = scratch_.data() + scratch_pages_used_++ * page_floats_;
+      part.layer_stride = 0;
     }
-    if (touched.completed) completed_records_.push_back(sequence.records()[block]);
-    touched_.push_back(touched);
-    at = until;
-  }
+    if (touched.completed) completed_records_.push_back(sequence.records()[touched.block]);
+    parts_.push_back(part);
+  });
 }
 
 void Llama::apply(const Linear& linear, const float* in, float* out, std::size_t n, std::size_t k) {
@@ -192,19 +184,20 @@ void Llama::store_kv(std::uint32_t layer) {
   const std::size_t dim = config_.head_dim;
   const std::size_t kv_heads = config_.kv_heads;
   std::size_t completed = 0;
-  for (const TouchedBlock& touched : touched_) {
-    float* const k_page = touched.page + layer * touched.layer_stride;
+  for (const Part& part : parts_) {
+    const TouchedBlock& touched = part.touched;
+    float* const k_page = part.page + layer * part.layer_stride;
     float* const v_page = k_page + page_floats_ / 2;
     for (std::size_t token = 0; token < touched.tokens; ++token) {
       for (std::size_t head = 0; head < kv_heads; ++head) {
-        const std::size_t from = ((touched.first_row + token) * kv_heads + head) * dim;
+        const std::size_t from = ((part.first_row + token) * kv_heads + head) * dim;
         const std::size_t to = (head * layout_.block_tokens + touched.first_token + token) * dim;
         std::copy_n(k_.data() + from, dim, k_page + to);
         std::copy_n(v_.data() + from, dim, v_page + to);
       }
     }
-    exact_k_[touched.entry] = k_page;
-    exact_v_[touched.entry] = v_page;
+    exact_k_[part.entry] = k_page;
+    exact_v_[part.entry] = v_page;
     if (touched.completed) {
       completed_k_[completed] = k_page;
       completed_v_[completed++] = v_page;

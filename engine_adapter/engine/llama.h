@@ -8,6 +8,7 @@
 
 #include "engine_adapter/engine/llama_weights.h"
 #include "engine_adapter/engine/model.h"
+#include "engine_adapter/engine/step_blocks.h"
 
 namespace kvtier::engine {
 
@@ -26,13 +27,11 @@ class Llama : public Model {
   std::uint32_t rows_max() const noexcept override { return rows_max_; }
 
  private:
-  // The part of one block that a step computes.
-  struct TouchedBlock {
-    std::size_t entry;          // in exact_k_ and exact_v_
-    std::uint32_t first_row;    // of the step
-    std::uint32_t first_token;  // place of that row in the block
-    std::uint32_t tokens;
-    bool completed;
+  // What a step computes of one block.
+  struct Part {
+    TouchedBlock touched;
+    std::size_t entry;         // in exact_k_ and exact_v_
+    std::uint32_t first_row;   // of the step
     float* page;               // K, then V, of layer 0
     std::size_t layer_stride;  // floats; 0 for a page that holds one layer at a time
   };
@@ -60,9 +59,10 @@ class Llama : public Model {
   std::vector<Token> ids_;
   std::vector<std::uint32_t> positions_;
   std::vector<std::uint32_t> row_sequence_;
-  std::vector<TouchedBlock> touched_;
+  std::vector<Part> parts_;
   std::vector<kernels::SequenceKv> sequences_;
-  std::vector<const float*> exact_k_, exact_v_;  // of all blocks of the sequences, one after another
+  std::vector<const float*> exact_k_,
+      exact_v_;  // of all blocks of the sequences, one after another
   std::vector<void*> completed_k_, completed_v_;
   std::vector<std::byte*> completed_records_;
 

@@ -80,8 +80,7 @@ void BlockOffers::offer_new() {
   const std::uint32_t complete = sequence_.blocks_complete();
   if (cache_ == nullptr || complete <= offered_) return;
   const auto records = sequence_.records().subspan(offered_, complete - offered_);
-  writes_.push_back(
-      cache_->write_back(sequence_.tokens(), offered_, pages_of(records), stream_));
+  writes_.push_back(cache_->write_back(sequence_.tokens(), offered_, pages_of(records), stream_));
   offered_ = complete;
 }
 

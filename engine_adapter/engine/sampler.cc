@@ -57,8 +57,8 @@ Token choose(std::span<const float> logits, const SamplerOptions& options, doubl
     return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
   };
   if (options.top_k != 0 && options.top_k < candidates.size()) {
-    std::nth_element(candidates.begin(), candidates.begin() + options.top_k - 1,
-                     candidates.end(), likelier);
+    std::nth_element(candidates.begin(), candidates.begin() + options.top_k - 1, candidates.end(),
+                     likelier);
     candidates.resize(options.top_k);
   }
   std::sort(candidates.begin(), candidates.end(), likelier);

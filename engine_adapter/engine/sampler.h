@@ -44,9 +44,7 @@ class Sampler {
   const SamplerOptions& options() const noexcept { return options_; }
   // 0 where the temperature is 0.
   double draw() noexcept { return options_.temperature == 0 ? 0 : random_.next_unit(); }
-  Token choose(std::span<const float> logits) {
-    return engine::choose(logits, options_, draw());
-  }
+  Token choose(std::span<const float> logits) { return engine::choose(logits, options_, draw()); }
 
  private:
   SamplerOptions options_;

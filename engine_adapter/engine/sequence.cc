@@ -92,10 +92,9 @@ void Sequence::append(std::span<const Token> tokens) {
 void Sequence::write_header(std::uint32_t block, std::span<std::byte> to) const {
   KVTIER_CHECK(block < keys_.size());
   const BlockIdentity identity{ns_, keys_[block], block == 0 ? Key{} : keys_[block - 1], block};
-  kvtier::write_header(
-      to, layout_, identity,
-      std::span<const Token>(tokens_).subspan(std::size_t{block} * layout_.block_tokens,
-                                              layout_.block_tokens));
+  kvtier::write_header(to, layout_, identity,
+                       std::span<const Token>(tokens_).subspan(
+                           std::size_t{block} * layout_.block_tokens, layout_.block_tokens));
 }
 
 }  // namespace kvtier::engine

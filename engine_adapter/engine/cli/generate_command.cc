@@ -95,7 +95,8 @@ Result<std::vector<Token>> read_prompt(const GenerateOptions& o, const LoadedMod
   if (o.prompt_length != 0) {
     SplitMix64 random(o.prompt_seed);
     std::vector<Token> tokens(o.prompt_length);
-    for (Token& token : tokens) token = static_cast<Token>(random.next() % loaded.config.vocab_size);
+    for (Token& token : tokens)
+      token = static_cast<Token>(random.next() % loaded.config.vocab_size);
     return tokens;
   }
   if (!o.prompt_ids.empty()) return read_ids(o.prompt_ids);
@@ -148,9 +149,8 @@ Result<RunReport> run_once(const GenerateOptions& o, const GenerateRequest& requ
     std::fputs(piece.c_str(), stdout);
     std::fflush(stdout);
   };
-  auto result = generator.generate(request, [&](Token token) {
-    say(text ? text->push(token) : std::to_string(token) + " ");
-  });
+  auto result = generator.generate(
+      request, [&](Token token) { say(text ? text->push(token) : std::to_string(token) + " "); });
   if (!result) return result.error();
   if (text) say(text->finish());
   report.result = std::move(*result);
