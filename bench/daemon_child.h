@@ -7,12 +7,15 @@
 #include <filesystem>
 #include <string>
 
+#include "kvtier/tier.h"
+
 namespace kvtier::bench {
 
 class DaemonChild {
  public:
   struct Options {
     std::string host_capacity, host_extent, disk_capacity;
+    std::string more;  // further sections of its configuration
   };
   // Writes its configuration into `directory`, starts it and returns once it answers. Throws
   // std::runtime_error.
@@ -22,6 +25,8 @@ class DaemonChild {
   DaemonChild(const DaemonChild&) = delete;
 
   std::string socket() const { return (directory_ / "d.sock").string(); }
+  // Drops everything that nobody holds from these tiers.
+  void drop(TierSet tiers) const;
   // Blocks that the disk tier has taken in since the start.
   std::uint64_t disk_insertions() const;
 
