@@ -15,7 +15,7 @@ class DaemonChild {
  public:
   struct Options {
     std::string host_capacity, host_extent, disk_capacity;
-    std::string more;  // further sections of its configuration
+    std::string more{};  // further sections of its configuration
   };
   // Writes its configuration into `directory`, starts it and returns once it answers. Throws
   // std::runtime_error.

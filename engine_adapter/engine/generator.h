@@ -17,7 +17,7 @@ namespace kvtier::engine {
 struct GenerateRequest {
   std::vector<Token> prompt;
   std::uint32_t tokens_max = 0;  // at least 1
-  SamplerOptions sampling;
+  SamplerOptions sampling{};
   std::chrono::milliseconds cache_deadline{
       1000};  // for everything the request waits for the daemon
 };
