@@ -11,7 +11,8 @@ namespace kvtier {
 namespace {
 
 constexpr std::uint32_t kVersion = 1;
-constexpr std::uint64_t kTierBits = 0xFF;
+constexpr std::uint64_t kTierBits = 0xFF;  // and the GPU's
+static_assert(kTiers == 3 && kNoDevice >= kDirectoryDevicesMax && kNoDevice < 1U << (8 - kTiers));
 
 // Zero is the empty word, so a key's part of it is never zero.
 std::uint64_t tag_of(const Key& key) noexcept {
@@ -50,7 +51,7 @@ std::span<std::atomic<std::uint64_t>> DirectoryView::words() const noexcept {
   return {reinterpret_cast<std::atomic<std::uint64_t>*>(first), mask_ + 1};
 }
 
-Result<DirectoryView> DirectoryView::map(int fd, std::uint64_t bytes) {
+Result<DirectoryView> DirectoryView::map(int fd, std::uint64_t bytes, std::uint32_t device) {
   auto mapping = Mapping::map(fd, bytes, Mapping::Access::read);
   if (!mapping) return mapping.error();
   DirectoryHeader header;
@@ -64,20 +65,35 @@ Result<DirectoryView> DirectoryView::map(int fd, std::uint64_t bytes) {
   DirectoryView view;
   view.mapping_ = std::move(*mapping);
   view.mask_ = (1ULL << header.log2_words) - 1;
+  view.device_ = device;
   return view;
 }
 
-TierSet DirectoryView::find(const Key& key) const noexcept {
+TierSet DirectoryView::seen(std::uint64_t word) const noexcept {
+  const TierSet tiers{static_cast<std::uint8_t>(word & ((1U << kTiers) - 1))};
+  const bool here = (word & kTierBits) >> kTiers == device_;
+  return here ? tiers : tiers.without(Tier::device);
+}
+
+// The key's word; 0 where there is none.
+std::uint64_t DirectoryView::word_of(const Key& key) const noexcept {
   const std::uint64_t tag = tag_of(key);
   const auto table = words();
   // The load of at most one half bounds a probe in practice; the mask bounds it always.
   for (std::uint64_t i = 0; i <= mask_; ++i) {
     const std::uint64_t word =
         table[(home_of(tag, mask_) + i) & mask_].load(std::memory_order_relaxed);
-    if (word == 0) return {};
-    if ((word & ~kTierBits) == tag) return {static_cast<std::uint8_t>(word & kTierBits)};
+    if (word == 0 || (word & ~kTierBits) == tag) return word;
   }
-  return {};
+  return 0;
+}
+
+TierSet DirectoryView::find(const Key& key) const noexcept {
+  return seen(word_of(key));
+}
+
+bool DirectoryView::on_some_gpu(const Key& key) const noexcept {
+  return (word_of(key) >> index_of(Tier::device) & 1) != 0;
 }
 
 void DirectoryView::find_many(std::span<const Key> keys, std::span<TierSet> tiers) const noexcept {
@@ -118,7 +134,10 @@ Result<DirectoryWriter> DirectoryWriter::create(std::uint64_t blocks_max,
   return writer;
 }
 
-void DirectoryWriter::set(const Key& key, TierSet tiers) noexcept {
+void DirectoryWriter::set(const Key& key, TierSet tiers, std::uint32_t device) noexcept {
+  KVTIER_CHECK(device < kDirectoryDevicesMax);
+  const std::uint64_t where =
+      tiers.bits | (tiers.has(Tier::device) ? std::uint64_t{device} << kTiers : 0);
   const std::uint64_t tag = tag_of(key);
   const std::uint64_t mask = view_.mask_;
   const auto table = view_.words();
@@ -128,13 +147,13 @@ void DirectoryWriter::set(const Key& key, TierSet tiers) noexcept {
     if (word == 0) break;
     if ((word & ~kTierBits) != tag) continue;
     if (tiers.empty()) return remove_at(at);
-    table[at].store(tag | tiers.bits, std::memory_order_release);
+    table[at].store(tag | where, std::memory_order_release);
     return;
   }
   if (tiers.empty()) return;
   KVTIER_CHECK(blocks_ < blocks_max_);
   ++blocks_;
-  table[at].store(tag | tiers.bits, std::memory_order_release);
+  table[at].store(tag | where, std::memory_order_release);
 }
 
 void DirectoryWriter::remove_at(std::uint64_t hole) noexcept {
