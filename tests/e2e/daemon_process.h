@@ -14,6 +14,7 @@ namespace kvtier::e2e {
 
 struct DaemonOptions {
   std::string device_capacity = "0";
+  std::string device_backend = "memory";
   std::string host_capacity = "16MiB";
   std::string extent_size = "1MiB";
   std::string disk_capacity = "64MiB";  // empty: no disk tier
@@ -22,7 +23,8 @@ struct DaemonOptions {
 };
 
 struct DaemonStatus {
-  std::array<std::uint64_t, kTiers> hits{}, blocks{}, reserved_bytes{}, cap_bytes{}, evictions{};
+  std::array<std::uint64_t, kTiers> hits{}, blocks{}, used_bytes{}, reserved_bytes{}, cap_bytes{},
+      evictions{};
   std::uint64_t leases = 0, reserved = 0, quarantined = 0, looked_up = 0, misses = 0, faults = 0;
 };
 
