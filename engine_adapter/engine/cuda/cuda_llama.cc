@@ -84,7 +84,8 @@ Result<std::unique_ptr<CudaLlama>> CudaLlama::make(const ModelConfig& config,
                                                    const LlamaWeights& weights,
                                                    const RecordLayout& layout,
                                                    const CudaLlamaOptions& options) {
-  KVTIER_CHECK(options.rows_max > 0 && layout.block_tokens == kc::kTileTokens);
+  KVTIER_CHECK(options.rows_max > 0 && options.alone_rows_max > 0 &&
+               layout.block_tokens == kc::kTileTokens);
   if (auto fits = check_shape(config, layout); !fits) return fits.error();
   if (auto there = check_device(options.device); !there) return there.error();
   try {

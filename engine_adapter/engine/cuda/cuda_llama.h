@@ -24,7 +24,8 @@ struct CudaLlamaOptions {
   std::uint32_t device = 0;
   std::uint32_t rows_max = 0;  // of a step
   // An input with at most so many rows attends row by row, each reading the whole sequence's
-  // records (decode_attention); one with more as a piece, for which they are dequantised once.
+  // records (decode_attention); one with more as a piece, for which they are dequantised once. At
+  // least 1.
   std::uint32_t alone_rows_max = 16;
   bool graphs = true;
 };
