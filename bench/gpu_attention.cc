@@ -122,7 +122,7 @@ double decode_bandwidth(StorageFormat format, const std::vector<std::uint32_t>& 
 }
 
 // Operations a second: 4 * head_dim for each pair of a row and a token that it sees.
-double prefill_rate(std::uint32_t tokens, std::uint32_t head_dim) {
+double prefill_rate(std::uint32_t tokens, std::uint32_t head_dim, bool portable) {
   const std::size_t row_bytes = head_dim * sizeof(Bf16);
   const DeviceMemory q(tokens * kHeads * row_bytes);
   const DeviceMemory out(q.bytes());
@@ -156,6 +156,7 @@ double prefill_rate(std::uint32_t tokens, std::uint32_t head_dim) {
   args.tokens_stride = tokens;
   args.pages = pages.as<ExactPage>();
   args.row_page = row_page.as<std::uint32_t>();
+  args.portable = portable;
   const double seconds = graph_seconds(
       [&](cudaStream_t stream) { kernels::cuda::prefill_attention(args, stream); }, kRounds);
   return 4.0 * head_dim * kHeads * 0.5 * tokens * tokens / seconds;
@@ -182,11 +183,13 @@ void measure_decode_attention(Report& report) {
 }
 
 void measure_prefill_attention(Report& report) {
-  for (const std::uint32_t head_dim : {128U, 64U}) {
-    for (const std::uint32_t tokens : {2048U, 8192U, 32768U}) {
-      report.add("prefill attention dim " + std::to_string(head_dim) + " " +
-                     std::to_string(tokens / 1024) + "k",
-                 prefill_rate(tokens, head_dim) * 1e-12, "TFLOP/s");
+  for (const bool portable : {false, true}) {
+    for (const std::uint32_t head_dim : {128U, 64U}) {
+      for (const std::uint32_t tokens : {2048U, 8192U, 32768U}) {
+        report.add(std::string(portable ? "portable " : "") + "prefill attention dim " +
+                       std::to_string(head_dim) + " " + std::to_string(tokens / 1024) + "k",
+                   prefill_rate(tokens, head_dim, portable) * 1e-12, "TFLOP/s");
+      }
     }
   }
 }

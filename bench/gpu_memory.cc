@@ -29,23 +29,18 @@ void fill_with_numbers(const DeviceMemory& memory) {
   }
 }
 
-double graph_seconds(const std::function<void(cudaStream_t)>& work, int rounds) {
-  cudaStream_t stream = nullptr;
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t instance = nullptr;
+namespace {
+
+// Median seconds between events around `work` on `stream`, over `rounds` runs after one.
+double median_seconds(cudaStream_t stream, const std::function<void()>& work, int rounds) {
   cudaEvent_t begin = nullptr;
   cudaEvent_t end = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
   check(cudaEventCreate(&begin), "event");
   check(cudaEventCreate(&end), "event");
-  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin capture");
-  work(stream);
-  check(cudaStreamEndCapture(stream, &graph), "end capture");
-  check(cudaGraphInstantiate(&instance, graph, 0), "instantiate");
   std::vector<double> seconds;
   for (int round = 0; round <= rounds; ++round) {
     check(cudaEventRecord(begin, stream), "record");
-    check(cudaGraphLaunch(instance, stream), "launch of a graph");
+    work();
     check(cudaEventRecord(end, stream), "record");
     check(cudaStreamSynchronize(stream), "benchmark");
     float milliseconds = 0;
@@ -54,23 +49,41 @@ double graph_seconds(const std::function<void(cudaStream_t)>& work, int rounds) 
   }
   check(cudaEventDestroy(begin), "destroy");
   check(cudaEventDestroy(end), "destroy");
-  check(cudaGraphExecDestroy(instance), "destroy");
-  check(cudaGraphDestroy(graph), "destroy");
-  check(cudaStreamDestroy(stream), "destroy");
   return median(seconds);
 }
 
+}  // namespace
+
+double graph_seconds(const std::function<void(cudaStream_t)>& work, int rounds) {
+  cudaStream_t stream = nullptr;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t instance = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin capture");
+  work(stream);
+  check(cudaStreamEndCapture(stream, &graph), "end capture");
+  check(cudaGraphInstantiate(&instance, graph, 0), "instantiate");
+  const double seconds = median_seconds(
+      stream, [&] { check(cudaGraphLaunch(instance, stream), "launch of a graph"); }, rounds);
+  check(cudaGraphExecDestroy(instance), "destroy");
+  check(cudaGraphDestroy(graph), "destroy");
+  check(cudaStreamDestroy(stream), "destroy");
+  return seconds;
+}
+
 double copy_bandwidth() {
-  const DeviceMemory from(std::size_t{2} << 30);
+  const DeviceMemory from(std::size_t{4} << 30);
   const DeviceMemory to(from.bytes());
   fill_with_numbers(from);
-  const double seconds = graph_seconds(
-      [&](cudaStream_t stream) {
-        check(cudaMemcpyAsync(to.as<void>(), from.as<void>(), from.bytes(),
-                              cudaMemcpyDeviceToDevice, stream),
-              "copy");
-      },
-      5);
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  const auto copy = [&] {
+    check(cudaMemcpyAsync(to.as<void>(), from.as<void>(), from.bytes(), cudaMemcpyDeviceToDevice,
+                          stream),
+          "copy");
+  };
+  const double seconds = median_seconds(stream, copy, 5);
+  check(cudaStreamDestroy(stream), "destroy");
   return 2 * static_cast<double>(from.bytes()) / seconds;
 }
 

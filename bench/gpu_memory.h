@@ -36,9 +36,9 @@ void fill_with_numbers(const DeviceMemory& memory);
 
 template <typename T>
 void upload(const DeviceMemory& memory, const std::vector<T>& values) {
-  kernels::cuda::check(cudaMemcpy(memory.as<T>(), values.data(), values.size() * sizeof(T),
-                                  cudaMemcpyHostToDevice),
-                       "upload");
+  kernels::cuda::check(
+      cudaMemcpy(memory.as<T>(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
+      "upload");
 }
 
 // Median seconds of `work`, launched as one captured graph, over `rounds` runs after one.

@@ -16,7 +16,7 @@ using device::Queries;
 using device::SlotBlock;
 
 constexpr int kThreads = kDecodeWarps * 32;
-constexpr int kCombineThreads = 128;
+constexpr int kCombineThreads = 256;
 constexpr std::uint32_t kGroupMax = 16;
 
 template <typename Stored, int kHeadDim>
@@ -25,7 +25,7 @@ struct DecodeShape {
   // Enough copies in flight to cover the memory's latency, with two thread blocks an SM or more.
   static constexpr int kSlots = kSlotBytes <= 2048 ? 4 : kSlotBytes <= 8192 ? 3 : 2;
   static constexpr int kRingBytes = kDecodeWarps * kSlots * kSlotBytes;
-  static constexpr int kThreadBlocks = kHeadDim <= 128 && kRingBytes <= 52 * 1024 ? 4 : 2;
+  static constexpr int kThreadBlocks = kHeadDim <= 128 && kRingBytes <= 52 * 1024 ? 3 : 2;
 
   static constexpr int merge_bytes(bool wide) {
     return kDecodeWarps * (wide ? 16 : 8) * (kHeadDim + 2) * static_cast<int>(sizeof(float));
@@ -160,6 +160,7 @@ __global__ void __launch_bounds__(kThreads, (DecodeShape<Stored, kHeadDim>::kThr
   extern __shared__ __align__(16) std::byte shared[];
   PartWork work;
   device::release_dependent_kernel();
+  device::wait_for_previous_kernel();
   if (!find_work(params, work)) return;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -208,72 +209,98 @@ __global__ void __launch_bounds__(kThreads, (DecodeShape<Stored, kHeadDim>::kThr
   merge_warps<Stored, kHeadDim, kWide>(tile, params, work, shared);
 }
 
-// out = the parts' sums, each brought to the largest score of all, over the sum of all weights.
-// Groups of kHeadDim / 4 threads take the parts in turn.
+// A sum of parts, relative to the largest score among them.
+struct PartSum {
+  float most = -INFINITY;
+  float total = 0;
+  float4 sum = {0, 0, 0, 0};
+
+  __device__ void add(float decay, float other_total, const float4& x) {
+    total = __fmaf_rn(other_total, decay, total);
+    sum = {__fmaf_rn(x.x, decay, sum.x), __fmaf_rn(x.y, decay, sum.y), __fmaf_rn(x.z, decay, sum.z),
+           __fmaf_rn(x.w, decay, sum.w)};
+  }
+  // To the same sum relative to `larger`.
+  __device__ void rescale(float larger) {
+    const float decay = device::exp2_fast(most - larger);
+    total = __fmul_rn(total, decay);
+    sum = {__fmul_rn(sum.x, decay), __fmul_rn(sum.y, decay), __fmul_rn(sum.z, decay),
+           __fmul_rn(sum.w, decay)};
+    most = larger;
+  }
+};
+
+// The parts team, team + kTeams, ...; several are loaded at a time.
+template <int kHeadDim, int kTeams>
+__device__ PartSum sum_parts(const DecodeParams& params, std::size_t first, int parts, int team,
+                             int column) {
+  constexpr int kAtOnce = 8;
+  PartSum result;
+  for (int part = team; part < parts; part += kTeams * kAtOnce) {
+    float2 sizes[kAtOnce];
+    float4 sums[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const std::size_t at = first + std::size_t(part + i * kTeams) * params.group;
+      const bool is_part = part + i * kTeams < parts;
+      sizes[i] = is_part ? params.part_sizes[at] : float2{-INFINITY, 0};
+      sums[i] =
+          is_part ? *reinterpret_cast<const float4*>(params.part_sums + at * kHeadDim + column * 4)
+                  : float4{0, 0, 0, 0};
+    }
+    float most = result.most;
+#pragma unroll
+    for (const float2& size : sizes) most = fmaxf(most, size.x);
+    result.rescale(most);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      result.add(device::exp2_fast(sizes[i].x - most), sizes[i].y, sums[i]);
+    }
+  }
+  return result;
+}
+
+// Out of the parts of a row and head: teams of kHeadDim / 4 threads take the parts in turn.
 template <int kHeadDim>
 __global__ void __launch_bounds__(kCombineThreads)
     combine_parts(const __grid_constant__ DecodeParams params) {
   constexpr int kColumns = kHeadDim / 4;
   constexpr int kTeams = kCombineThreads / kColumns;
-  __shared__ float most_of_warp[kCombineThreads / 32];
-  __shared__ float totals[kTeams];
+  __shared__ float2 sizes[kTeams];
   __shared__ float4 sums[kTeams][kColumns];
+  device::release_dependent_kernel();
+  device::wait_for_previous_kernel();
   const std::uint32_t row = blockIdx.y;
   const std::uint32_t head = blockIdx.x;
+  const std::uint32_t position = params.step.positions[row];
   if (params.step.row_sequence[row] == kNoSequence) return;
-  const int parts = static_cast<int>(params.step.positions[row] / (kTileTokens * kPartBlocks)) + 1;
-  const std::size_t stride = params.group;
+  const int parts = static_cast<int>(position / (kTileTokens * kPartBlocks)) + 1;
   const std::size_t first =
-      ((std::size_t{row} * params.kv_heads + head / params.group) * params.parts) * stride +
+      (std::size_t{row} * params.kv_heads + head / params.group) * params.parts * params.group +
       head % params.group;
-  device::wait_for_previous_kernel();
 
   const int thread = static_cast<int>(threadIdx.x);
-  float most = -INFINITY;
-  for (int part = thread; part < parts; part += kCombineThreads) {
-    most = fmaxf(most, params.part_sizes[first + part * stride].x);
-  }
-#pragma unroll
-  for (int i = 16; i > 0; i /= 2) most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFF, most, i));
-  if (thread % 32 == 0) most_of_warp[thread / 32] = most;
-  __syncthreads();
-#pragma unroll
-  for (const float other : most_of_warp) most = fmaxf(most, other);
-
   const int team = thread / kColumns;
   const int column = thread % kColumns;
   if (team < kTeams) {
-    float total = 0;
-    float4 sum = {0, 0, 0, 0};
-#pragma unroll 4
-    for (int part = team; part < parts; part += kTeams) {
-      const float2 size = params.part_sizes[first + part * stride];
-      const float4 x = *reinterpret_cast<const float4*>(
-          params.part_sums + (first + part * stride) * kHeadDim + column * 4);
-      const float decay = device::exp2_fast(size.x - most);
-      total = __fmaf_rn(size.y, decay, total);
-      sum = {__fmaf_rn(x.x, decay, sum.x), __fmaf_rn(x.y, decay, sum.y),
-             __fmaf_rn(x.z, decay, sum.z), __fmaf_rn(x.w, decay, sum.w)};
-    }
-    sums[team][column] = sum;
-    if (column == 0) totals[team] = total;
+    const PartSum part = sum_parts<kHeadDim, kTeams>(params, first, parts, team, column);
+    sums[team][column] = part.sum;
+    if (column == 0) sizes[team] = {part.most, part.total};
   }
   __syncthreads();
   if (thread >= kColumns) return;
-  float total = 0;
-  float4 sum = {0, 0, 0, 0};
+  PartSum all;
+#pragma unroll
+  for (const float2& size : sizes) all.most = fmaxf(all.most, size.x);
 #pragma unroll
   for (int other = 0; other < kTeams; ++other) {
-    const float4 x = sums[other][thread];
-    total = __fadd_rn(total, totals[other]);
-    sum = {__fadd_rn(sum.x, x.x), __fadd_rn(sum.y, x.y), __fadd_rn(sum.z, x.z),
-           __fadd_rn(sum.w, x.w)};
+    all.add(device::exp2_fast(sizes[other].x - all.most), sizes[other].y, sums[other][thread]);
   }
-  const float inverse = __frcp_rn(total);
+  const float inverse = __frcp_rn(all.total);
   const std::uint32_t heads = params.kv_heads * params.group;
   auto* out = reinterpret_cast<uint2*>(params.out + (std::size_t{row} * heads + head) * kHeadDim);
-  out[thread] = {device::pack_bf16(sum.x * inverse, sum.y * inverse),
-                 device::pack_bf16(sum.z * inverse, sum.w * inverse)};
+  out[thread] = {device::pack_bf16(all.sum.x * inverse, all.sum.y * inverse),
+                 device::pack_bf16(all.sum.z * inverse, all.sum.w * inverse)};
 }
 
 template <typename Stored, int kHeadDim, bool kWide>
@@ -281,11 +308,15 @@ void launch_decode(const DecodeParams& params, Stream stream) {
   constexpr int kShared = DecodeShape<Stored, kHeadDim>::shared_bytes(kWide);
   const std::uint32_t rows = params.step.rows;
   device::allow_shared_memory(decode_parts<Stored, kHeadDim, kWide>, kShared);
-  decode_parts<Stored, kHeadDim, kWide>
-      <<<dim3(params.kv_heads, params.parts, rows), kThreads, kShared, stream>>>(params);
-  check_launch("decode_parts");
-  device::launch_dependent(combine_parts<kHeadDim>, dim3(params.kv_heads * params.group, rows),
-                           kCombineThreads, stream, params);
+  device::launch_dependent(decode_parts<Stored, kHeadDim, kWide>,
+                           {.grid = dim3(params.kv_heads, params.parts, rows),
+                            .threads = kThreads,
+                            .shared_bytes = kShared},
+                           stream, params);
+  device::launch_dependent(
+      combine_parts<kHeadDim>,
+      {.grid = dim3(params.kv_heads * params.group, rows), .threads = kCombineThreads}, stream,
+      params);
 }
 
 template <typename Stored, int kHeadDim>
@@ -324,8 +355,7 @@ std::size_t part_rows(std::uint32_t rows, std::uint32_t heads, std::uint32_t con
 
 std::size_t decode_workspace_bytes(const RecordLayout& layout, std::uint32_t rows,
                                    std::uint32_t heads, std::uint32_t context_max) {
-  return part_rows(rows, heads, context_max) *
-         (layout.head_dim_v * sizeof(float) + sizeof(float2));
+  return part_rows(rows, heads, context_max) * (layout.head_dim_v * sizeof(float) + sizeof(float2));
 }
 
 void decode_attention(const DecodeAttentionArgs& args, Stream stream) {

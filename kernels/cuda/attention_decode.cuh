@@ -43,7 +43,9 @@ struct DecodeParams {
 
 namespace device {
 
-constexpr int piece_bytes(int bytes) { return bytes % 16 == 0 ? 16 : bytes % 8 == 0 ? 8 : 4; }
+constexpr int piece_bytes(int bytes) {
+  return bytes % 16 == 0 ? 16 : bytes % 8 == 0 ? 8 : 4;
+}
 
 // How the elements of a block fall to lanes: the largest pieces that one copy of the stored type
 // can move.
@@ -120,10 +122,11 @@ struct SlotBlock {
     load_words(slot + ((which * Deal::kKPieces + piece) * 32 + lane) * kKBytes, words);
   }
   __device__ void v_piece(int which, int piece, std::uint32_t (&words)[kVBytes / 4]) const {
-    load_words(slot + kHeadBytes + ((which * Deal::kVPieces + piece) * 32 + lane) * kVBytes,
-               words);
+    load_words(slot + kHeadBytes + ((which * Deal::kVPieces + piece) * 32 + lane) * kVBytes, words);
   }
-  static __device__ bool sees(int) { return true; }
+  static __device__ bool sees(int) {
+    return true;
+  }
 };
 
 // The row's own block, read in place from its exact page but dealt as stored blocks are. Tokens
@@ -149,8 +152,7 @@ struct ExactBlock {
 
  private:
   template <int kWords>
-  __device__ void read(const Bf16* rows, int token, int dim,
-                       std::uint32_t (&words)[kWords]) const {
+  __device__ void read(const Bf16* rows, int token, int dim, std::uint32_t (&words)[kWords]) const {
     if (sees(token)) {
       load_words(reinterpret_cast<const std::byte*>(rows + token * kHeadDim + dim), words);
     } else {
@@ -319,8 +321,8 @@ __device__ inline void add_block(Tile& tile, const Block& block,
       }
 #pragma unroll
       for (int i = 0; i < kWordDims; ++i) {
-        multiply_add(tile.sums[piece * Deal::kVDims + word * kWordDims + i], weights[0],
-                     weights[1], weights[2], weights[3], b[0][i], b[1][i]);
+        multiply_add(tile.sums[piece * Deal::kVDims + word * kWordDims + i], weights[0], weights[1],
+                     weights[2], weights[3], b[0][i], b[1][i]);
       }
     }
   }

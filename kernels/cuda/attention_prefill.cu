@@ -45,6 +45,9 @@ void prefill_attention(const PrefillAttentionArgs& args, Stream stream) {
   params.tiles = (span + kPrefillRows - 1) / kPrefillRows;
   params.section_heads = section_heads(args);
   params.scale_log2 = args.scale * 1.44269504F;
+#ifdef KVTIER_CUDA_SM90A
+  if (!args.portable && prefill_attention_wgmma(params, dim, stream)) return;
+#endif
   prefill_attention_mma(params, dim, stream);
 }
 

@@ -5,8 +5,8 @@
 // that each 16 rows of a tensor-core tile are one block: they see earlier blocks through tiles of
 // stored tokens at fixed places of the context, and their own block last, exactly, as a 16 x 16
 // triangle. What a row adds, and in which order, depends on its position alone. All arithmetic on
-// scores is spelt out (__fmul_rn and the like): which products fuse must not depend on which copy of
-// a loop a row goes through.
+// scores is spelt out (__fmul_rn and the like): which products fuse must not depend on which copy
+// of a loop a row goes through.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -56,7 +56,8 @@ struct PrefillWork {
     constexpr int kBlock = static_cast<int>(kTileTokens);
     head = first_head + rest % heads;
     kv_head = head / params.group;
-    first = static_cast<int>(params.start) / kBlock * kBlock + static_cast<int>(tile) * kPrefillRows;
+    first =
+        static_cast<int>(params.start) / kBlock * kBlock + static_cast<int>(tile) * kPrefillRows;
     last = min(first + kPrefillRows, static_cast<int>(params.start + params.rows)) - 1;
     stored_end = last / kBlock * kBlock;
   }
@@ -85,5 +86,10 @@ __device__ inline std::size_t exact_value_distance(const PrefillParams& params) 
 
 // Tensor cores of sm_80 and later, any head size of 64, 96, 128, 256.
 void prefill_attention_mma(const PrefillParams& params, std::uint32_t head_dim, Stream stream);
+#ifdef KVTIER_CUDA_SM90A
+// Those of sm_90a, head sizes 64 and 128. False, and nothing is launched, on other devices and for
+// other sizes.
+bool prefill_attention_wgmma(const PrefillParams& params, std::uint32_t head_dim, Stream stream);
+#endif
 
 }  // namespace kvtier::kernels::cuda

@@ -1,10 +1,11 @@
-// Prefill attention by mma.sync: K and V tiles come by asynchronous copies into two stages of shared
-// memory, fragments by ldmatrix; a warp keeps the scores and sums of its rows in registers.
+// Prefill attention by mma.sync: K and V tiles come by asynchronous copies into two stages of
+// shared memory, fragments by ldmatrix; a warp keeps the scores and sums of its rows in registers.
 
 #include "client/base/check.h"
 #include "kernels/cuda/attention_prefill.cuh"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/ptx.cuh"
+#include "kernels/cuda/device/softmax.cuh"
 #include "kernels/cuda/error.h"
 
 namespace kvtier::kernels::cuda {
@@ -99,10 +100,9 @@ __device__ void fetch_exact(const PrefillParams& params, const PrefillWork& work
 template <typename Shape, int kFragments, int kPairs>
 __device__ void score(const Bf16* q, const Bf16* k, int lane,
                       float (&scores)[kFragments][kPairs * 2][4]) {
-  const std::uint32_t q_at =
-      device::shared_address(q + lane % 16 * Shape::kStride + lane / 16 * 8);
-  const std::uint32_t k_at = device::shared_address(
-      k + (lane / 16 * 8 + lane % 8) * Shape::kStride + lane / 8 % 2 * 8);
+  const std::uint32_t q_at = device::shared_address(q + lane % 16 * Shape::kStride + lane / 16 * 8);
+  const std::uint32_t k_at =
+      device::shared_address(k + (lane / 16 * 8 + lane % 8) * Shape::kStride + lane / 8 % 2 * 8);
 #pragma unroll
   for (int step = 0; step < Shape::kHeadDim / 16; ++step) {
     std::uint32_t a[kFragments][4];
@@ -124,53 +124,12 @@ __device__ void score(const Bf16* q, const Bf16* k, int lane,
   }
 }
 
-// Takes the scores of one fragment into its running softmax and leaves the weights as the first
-// operand of P V. kMasked: some scores may be minus infinity, even all of a row.
-template <bool kMasked, int kTiles, int kSumTiles>
-__device__ void weigh(const float (&scores)[kTiles][4], float scale, float (&largest)[2],
-                      float (&total)[2], float (&sums)[kSumTiles][4],
-                      std::uint32_t (&weights)[kTiles / 2][4]) {
-  float decay[2];
-  float offset[2];
-#pragma unroll
-  for (int row = 0; row < 2; ++row) {
-    float most = largest[row];
-#pragma unroll
-    for (const auto& tile : scores) most = fmaxf(most, fmaxf(tile[row * 2], tile[row * 2 + 1]));
-    most = device::max_of_row(most);
-    // A row that has seen nothing yet: any finite offset makes all its weights 0.
-    const float shift = kMasked && most == -INFINITY ? 0.0F : most;
-    offset[row] = -__fmul_rn(shift, scale);
-    decay[row] = device::exp2_fast(__fmaf_rn(largest[row], scale, offset[row]));
-    largest[row] = most;
-    total[row] = __fmul_rn(total[row], decay[row]);
-  }
-#pragma unroll
-  for (auto& sum : sums) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) sum[i] = __fmul_rn(sum[i], decay[i / 2]);
-  }
-#pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
-    float w[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      w[i] = device::exp2_fast(__fmaf_rn(scores[tile][i], scale, offset[i / 2]));
-    }
-#pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      total[row] = __fadd_rn(total[row], __fadd_rn(w[row * 2], w[row * 2 + 1]));
-      weights[tile / 2][tile % 2 * 2 + row] = device::pack_bf16(w[row * 2], w[row * 2 + 1]);
-    }
-  }
-}
-
 template <typename Shape, int kFragments, int kPairs>
 __device__ void add_values(const Bf16* v, int lane,
                            const std::uint32_t (&weights)[kFragments][kPairs][4],
                            float (*sums)[Shape::kHeadDim / 8][4]) {
-  const std::uint32_t v_at = device::shared_address(
-      v + (lane / 8 % 2 * 8 + lane % 8) * Shape::kStride + lane / 16 * 8);
+  const std::uint32_t v_at =
+      device::shared_address(v + (lane / 8 % 2 * 8 + lane % 8) * Shape::kStride + lane / 16 * 8);
 #pragma unroll
   for (int pair = 0; pair < kPairs; ++pair) {
 #pragma unroll
@@ -197,14 +156,11 @@ __device__ void attend_to_stored(WarpRows<Shape>& rows, const Bf16* q, const Bf1
   score<Shape, Shape::kFragments, kPairs>(q, k, lane, scores);
 #pragma unroll
   for (int f = 0; f < Shape::kFragments; ++f) {
-    if constexpr (kMasked) {
-#pragma unroll
-      for (int tile = 0; tile < kPairs * 2; ++tile) {
-        if (tile * 8 < visible[f]) continue;
-        for (float& x : scores[f][tile]) x = -INFINITY;
-      }
-    }
-    weigh<kMasked>(scores[f], scale, rows.largest[f], rows.total[f], rows.sums[f], weights[f]);
+    if constexpr (kMasked) device::hide_tokens(scores[f], visible[f]);
+    float decay[2];
+    device::take_scores<kMasked>(scores[f], scale, rows.largest[f], rows.total[f], decay);
+    device::rescale(rows.sums[f], decay);
+    device::pack_weights(scores[f], weights[f]);
   }
   add_values<Shape, Shape::kFragments, kPairs>(v, lane, weights, rows.sums);
 }
@@ -216,16 +172,11 @@ __device__ void attend_to_own(WarpRows<Shape>& rows, int f, const Bf16* q, const
   float scores[1][2][4] = {};
   std::uint32_t weights[1][1][4];
   score<Shape, 1, 1>(q, k, lane, scores);
-#pragma unroll
-  for (int tile = 0; tile < 2; ++tile) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int token = tile * 8 + lane % 4 * 2 + i % 2;
-      const int row = lane / 4 + i / 2 * 8;
-      if (token > row) scores[0][tile][i] = -INFINITY;
-    }
-  }
-  weigh<true>(scores[0], scale, rows.largest[f], rows.total[f], rows.sums[f], weights[0]);
+  device::hide_later_tokens(scores[0], lane);
+  float decay[2];
+  device::take_scores<true>(scores[0], scale, rows.largest[f], rows.total[f], decay);
+  device::rescale(rows.sums[f], decay);
+  device::pack_weights(scores[0], weights[0]);
   add_values<Shape, 1, 1>(v, lane, weights, rows.sums + f);
 }
 

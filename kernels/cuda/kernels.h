@@ -133,6 +133,7 @@ struct PrefillAttentionArgs {
   std::uint64_t tokens_stride = 0;
   const ExactPage* pages = nullptr;         // of the step
   const std::uint32_t* row_page = nullptr;  // [rows] of this sequence -> pages
+  bool portable = false;                    // not by the kernel for sm_90a, to compare with
 };
 void prefill_attention(const PrefillAttentionArgs& args, Stream stream);
 

@@ -26,17 +26,24 @@ inline int compute_capability() {
   return major * 10 + minor;
 }
 
-// The kernel begins once the one before it on the stream has released it, or has ended
-// (device/ptx.cuh: release_dependent_kernel, wait_for_previous_kernel).
+// The kernel, which waits for it (wait_for_previous_kernel), begins once the one before it on the
+// stream has released it, or has ended (device/ptx.cuh: release_dependent_kernel,
+// wait_for_previous_kernel).
+struct LaunchShape {
+  dim3 grid;
+  unsigned threads = 0;
+  std::size_t shared_bytes = 0;
+};
 template <typename... Params, typename... Args>
-void launch_dependent(void (*kernel)(Params...), dim3 grid, unsigned threads, Stream stream,
+void launch_dependent(void (*kernel)(Params...), const LaunchShape& shape, Stream stream,
                       const Args&... args) {
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
-  config.gridDim = grid;
-  config.blockDim = dim3(threads);
+  config.gridDim = shape.grid;
+  config.blockDim = dim3(shape.threads);
+  config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = compute_capability() >= 90 ? 1 : 0;

@@ -61,8 +61,12 @@ class DecodeCase {
 
     DecodeAttentionArgs args;
     args.layout = shape_.layout();
-    args.step = {static_cast<std::uint32_t>(count), positions.get(), row_sequence.get(),
-                 row_page.get(), pages.get(), tables.get()};
+    args.step = {static_cast<std::uint32_t>(count),
+                 positions.get(),
+                 row_sequence.get(),
+                 row_page.get(),
+                 pages.get(),
+                 tables.get()};
     args.layer = Layer::kLayer;
     args.heads = heads_;
     args.context_max = context_max;
@@ -93,8 +97,8 @@ class DecodeCase {
       }
       for (std::size_t head = 0; head < heads_; ++head) {
         expect_attention(*sequences_[row_sequence_[row]], positions_[row],
-                         head / (heads_ / shape_.kv_heads), q_.data() + row * row_values() + head * dim,
-                         scale(), of_row + head * dim);
+                         head / (heads_ / shape_.kv_heads),
+                         q_.data() + row * row_values() + head * dim, scale(), of_row + head * dim);
         if (testing::Test::HasFatalFailure()) return;
       }
     }

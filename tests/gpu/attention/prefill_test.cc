@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <string>
 
 #include "kernels/table.h"
 #include "tests/gpu/attention/device_array.h"
@@ -14,8 +15,12 @@ namespace {
 // Rows of one sequence for prefill_attention.
 class PrefillCase {
  public:
-  PrefillCase(KvShape shape, std::uint32_t group, std::size_t tokens, float q_deviation = 1)
-      : shape_(shape), heads_(group * shape.kv_heads), sequence_(shape, tokens, 5) {
+  PrefillCase(bool portable, KvShape shape, std::uint32_t group, std::size_t tokens,
+              float q_deviation = 1)
+      : portable_(portable),
+        shape_(shape),
+        heads_(group * shape.kv_heads),
+        sequence_(shape, tokens, 5) {
     sequence_.round_stored();
     q_ = random_bf16(tokens * row_values(), 77, q_deviation);
   }
@@ -63,6 +68,7 @@ class PrefillCase {
     args.tokens_stride = stride;
     args.pages = pages.get();
     args.row_page = row_page.get();
+    args.portable = portable_;
     prefill_attention(args, nullptr);
     check(cudaStreamSynchronize(nullptr), "prefill_attention");
     return out.values();
@@ -120,6 +126,7 @@ class PrefillCase {
     return result;
   }
 
+  bool portable_;
   KvShape shape_;
   std::uint32_t heads_;
   SeenSequence sequence_;
@@ -135,11 +142,15 @@ KvShape shape_of(std::uint32_t dim, std::uint32_t kv_heads,
   return shape;
 }
 
-class PrefillAttention : public GpuAttention {};
+// The kernel that this device gets, and the one that every device has.
+class PrefillAttention : public GpuAttention, public testing::WithParamInterface<bool> {};
+INSTANTIATE_TEST_SUITE_P(Gpu, PrefillAttention, testing::Bool(), [](const auto& param) {
+  return std::string(param.param ? "portable" : "best");
+});
 
-TEST_F(PrefillAttention, MatchesTheReferenceForEveryHeadDimensionAtRaggedLengths) {
+TEST_P(PrefillAttention, MatchesTheReferenceForEveryHeadDimensionAtRaggedLengths) {
   for (const std::uint32_t dim : {64U, 96U, 128U, 256U}) {
-    PrefillCase c(shape_of(dim, 2), 2, 1000);
+    PrefillCase c(GetParam(), shape_of(dim, 2), 2, 1000);
     for (const std::uint32_t rows : {1U, 15U, 16U, 17U, 100U, 128U, 129U, 300U}) {
       c.check_rows(0, rows);
       if (HasFatalFailure()) return;
@@ -147,37 +158,45 @@ TEST_F(PrefillAttention, MatchesTheReferenceForEveryHeadDimensionAtRaggedLengths
   }
 }
 
-TEST_F(PrefillAttention, MatchesTheReferenceFromAnyStart) {
+TEST_P(PrefillAttention, MatchesTheReferenceFromAnyStart) {
   for (const std::uint32_t dim : {64U, 96U, 128U, 256U}) {
-    PrefillCase c(shape_of(dim, 1), 2, 1000);
+    PrefillCase c(GetParam(), shape_of(dim, 1), 2, 1000);
     for (const auto& [start, rows] :
-         std::vector<std::pair<std::uint32_t, std::uint32_t>>{
-             {1, 1}, {15, 1}, {15, 2}, {16, 16}, {5, 200}, {100, 156}, {111, 17}, {500, 300},
-             {993, 7}, {640, 360}}) {
+         std::vector<std::pair<std::uint32_t, std::uint32_t>>{{1, 1},
+                                                              {15, 1},
+                                                              {15, 2},
+                                                              {16, 16},
+                                                              {5, 200},
+                                                              {100, 156},
+                                                              {111, 17},
+                                                              {500, 300},
+                                                              {993, 7},
+                                                              {640, 360}}) {
       c.check_rows(start, rows);
       if (HasFatalFailure()) return;
     }
   }
 }
 
-TEST_F(PrefillAttention, MatchesTheReferenceForGroupsOfOneToSixteenHeads) {
+TEST_P(PrefillAttention, MatchesTheReferenceForGroupsOfOneToSixteenHeads) {
   for (const std::uint32_t group : {1U, 2U, 3U, 4U, 6U, 8U, 16U}) {
-    PrefillCase c(shape_of(128, 1), group, 180);
+    PrefillCase c(GetParam(), shape_of(128, 1), group, 180);
     c.check_rows(0, 180);
     if (HasFatalFailure()) return;
   }
 }
 
-TEST_F(PrefillAttention, MatchesTheReferenceWhereFewTokensTakeMostOfTheWeight) {
-  for (const std::uint32_t dim : {64U, 128U}) PrefillCase(shape_of(dim, 1), 2, 700, 6).check_rows(0, 700);
+TEST_P(PrefillAttention, MatchesTheReferenceWhereFewTokensTakeMostOfTheWeight) {
+  for (const std::uint32_t dim : {64U, 128U})
+    PrefillCase(GetParam(), shape_of(dim, 1), 2, 700, 6).check_rows(0, 700);
 }
 
-TEST_F(PrefillAttention, MatchesTheReferenceAtALongContext) {
-  PrefillCase(shape_of(128, 1), 1, 5000).check_rows(4800, 200);
+TEST_P(PrefillAttention, MatchesTheReferenceAtALongContext) {
+  PrefillCase(GetParam(), shape_of(128, 1), 1, 5000).check_rows(4800, 200);
 }
 
-TEST_F(PrefillAttention, AgreesWithTheCpuOnTheSameValues) {
-  PrefillCase c(shape_of(128, 2, StorageFormat::bf16), 4, 500);
+TEST_P(PrefillAttention, AgreesWithTheCpuOnTheSameValues) {
+  PrefillCase c(GetParam(), shape_of(128, 2, StorageFormat::bf16), 4, 500);
   const auto out = c.run(0, 500);
   const auto expected = c.run_cpu(500);
   double squares = 0;
@@ -189,9 +208,9 @@ TEST_F(PrefillAttention, AgreesWithTheCpuOnTheSameValues) {
   EXPECT_LT(std::sqrt(difference / squares), 3e-3);
 }
 
-TEST_F(PrefillAttention, ARowHasTheSameBitsInChunksOfAnySize) {
+TEST_P(PrefillAttention, ARowHasTheSameBitsInChunksOfAnySize) {
   for (const std::uint32_t dim : {64U, 96U, 128U, 256U}) {
-    PrefillCase c(shape_of(dim, 2), 2, 800);
+    PrefillCase c(GetParam(), shape_of(dim, 2), 2, 800);
     const auto whole = c.run(0, 800);
     for (const std::uint32_t chunk : {1U, 16U, 37U, 128U, 250U}) {
       const std::uint32_t first = chunk == 1 ? 777 : 0;

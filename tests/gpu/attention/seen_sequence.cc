@@ -12,7 +12,7 @@
 namespace kvtier::kernels::cuda {
 namespace {
 
-constexpr double kHalfStep = 1.0 / 512;  // of BF16, relative
+constexpr double kHalfStep = 1.0 / 256;  // of BF16, relative, at most
 
 std::vector<std::uint32_t> all_positions(std::size_t tokens) {
   std::vector<std::uint32_t> positions(tokens);
@@ -61,8 +61,8 @@ SeenSequence::SeenSequence(const KvShape& kv_shape, std::size_t token_count, uns
           const std::size_t in_page = (head * kTileTokens + in_block) * dim + d;
           exact[at(head, token) + d] = sequence.exact_page(v, block)[in_page];
           if (token >= complete) continue;
-          stored[at(head, token) + d] = stored_value(shape.layout(), record(block),
-                                                     KvSequence::kLayer, v, head, in_block, d);
+          stored[at(head, token) + d] =
+              stored_value(shape.layout(), record(block), KvSequence::kLayer, v, head, in_block, d);
         }
       }
     }
