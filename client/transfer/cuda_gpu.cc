@@ -49,8 +49,8 @@ std::shared_ptr<const ExtentMapping> ended_by(std::unique_ptr<ExtentMapping> map
                                               std::shared_ptr<Background::Queue> queue, End end) {
   return {mapping.release(), [queue = std::move(queue), end](const ExtentMapping* last) {
             // std::function wants what can be copied.
-            auto owner = std::make_shared<std::unique_ptr<ExtentMapping>>(
-                const_cast<ExtentMapping*>(last));
+            auto owner =
+                std::make_shared<std::unique_ptr<ExtentMapping>>(const_cast<ExtentMapping*>(last));
             queue->post([owner, end] { end(std::move(*owner)); });
           }};
 }
@@ -106,12 +106,11 @@ Result<std::shared_ptr<CudaGpu>> CudaGpu::open(std::uint32_t cuda_device) {
 }
 
 Result<void> CudaGpu::make_streams() {
-  for (const auto& [stream, priority] :
-       {std::pair{&streams_.load, StreamPriority::first},
-        std::pair{&streams_.check, StreamPriority::first},
-        std::pair{&streams_.to_host[0], StreamPriority::last},
-        std::pair{&streams_.to_host[1], StreamPriority::last},
-        std::pair{&streams_.on_device, StreamPriority::last}}) {
+  for (const auto& [stream, priority] : {std::pair{&streams_.load, StreamPriority::first},
+                                         std::pair{&streams_.check, StreamPriority::first},
+                                         std::pair{&streams_.to_host[0], StreamPriority::last},
+                                         std::pair{&streams_.to_host[1], StreamPriority::last},
+                                         std::pair{&streams_.on_device, StreamPriority::last}}) {
     auto made = CudaStream::make(priority);
     if (!made) return made.error();
     *stream = std::move(*made);
@@ -141,10 +140,9 @@ std::shared_ptr<const ExtentMapping> CudaGpu::pin(std::unique_ptr<ExtentMapping>
   auto shared = ended_by(
       std::move(host), background_.queue(),
       [device = device_](std::unique_ptr<ExtentMapping> last) { unpin(std::move(last), device); });
-  background_.queue()->post(
-      [weak = std::weak_ptr<const ExtentMapping>(shared), device = device_] {
-        if (const auto still_there = weak.lock()) register_host(*still_there, device);
-      });
+  background_.queue()->post([weak = std::weak_ptr<const ExtentMapping>(shared), device = device_] {
+    if (const auto still_there = weak.lock()) register_host(*still_there, device);
+  });
   return shared;
 }
 
@@ -183,9 +181,9 @@ Result<std::shared_ptr<WriteBackJob>> CudaGpu::write_back(
       code != cudaSuccess) {
     return cuda_error("an event on the engine's stream", code);
   }
-  return std::shared_ptr<WriteBackJob>(std::make_shared<CudaWriteBackJob>(
-      shared_from_this(), std::move(*after), std::move(session), std::move(ns), std::move(budget),
-      std::move(work)));
+  return std::shared_ptr<WriteBackJob>(
+      std::make_shared<CudaWriteBackJob>(shared_from_this(), std::move(*after), std::move(session),
+                                         std::move(ns), std::move(budget), std::move(work)));
 }
 
 bool CudaGpu::copy_record(const session::SlotRef& from, const session::SlotRef& to,

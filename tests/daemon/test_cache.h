@@ -35,9 +35,10 @@ class TestCache {
         device_memory_(storage::make_memfd_extents(Tier::device, {})),
         host_memory_(storage::make_memfd_extents(Tier::host, {})),
         directory_(DirectoryWriter::create(sizes.blocks_max, std::array<std::byte, 16>{}).value()),
-        cache_(options(sizes),
-               {{device_memory_.get()}, host_memory_.get(),
-                with_disk ? ports(store_) : std::vector<DiskTier::Port>{}, &directory_}) {
+        cache_(options(sizes), {{device_memory_.get()},
+                                host_memory_.get(),
+                                with_disk ? ports(store_) : std::vector<DiskTier::Port>{},
+                                &directory_}) {
     cache_.on_ready = [this](SessionId session, LeaseId lease,
                              std::span<const BlockCache::Landed> landed) {
       for (const auto& block : landed) ready.push_back({session, lease, block.block, block.slot});
