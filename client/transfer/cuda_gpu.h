@@ -48,6 +48,7 @@ class CudaGpu final : public Gpu, public std::enable_shared_from_this<CudaGpu> {
 
  private:
   Result<void> make_streams();
+  Result<void> warm_up();
 
   const int device_;
   const CudaDriver& driver_;
