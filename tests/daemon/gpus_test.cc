@@ -140,6 +140,19 @@ TEST_F(HbmTest, both_slots_of_one_commit_are_taken_and_the_hosts_is_read) {
   }
 }
 
+// Its bytes may differ in the last digits, and a restore from HBM from one from the host.
+TEST_F(HbmTest, a_second_writers_device_copy_is_not_kept_beside_the_firsts_host_copy) {
+  const auto block = cache.prefix(ns, 1, 1)[0];
+  ASSERT_TRUE(cache.put(ns, block));
+  auto slots = cache->reserve(2, TestCache::kWriter, ns, Tier::host, 1);
+  fill_record(cache.record(slots[0]), cache.known(ns).layout, block);
+  slots.push_back(cache->reserve(2, TestCache::kWriter, ns, Tier::device, 1).at(0));
+  EXPECT_FALSE(cache.commit(ns, block, slots, 2));
+  EXPECT_EQ(cache.tiers(block), kHost);
+  EXPECT_EQ(cache->memory(Tier::device).used_bytes(), 0U);
+  EXPECT_EQ(cache->reservations().reserved(), 0U);
+}
+
 TEST_F(HbmTest, a_block_stays_on_the_gpu_when_it_leaves_the_host) {
   const auto prefix = put_on(0, 3, 1);
   cache->drop(ns, kHost);

@@ -35,7 +35,9 @@ class GpuClientTest : public testing::Test {
   }
   void TearDown() override {
     engine = {};
-    if (stream != nullptr) EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+    if (stream != nullptr) {
+      EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+    }
     EXPECT_EQ(cudaGetLastError(), cudaSuccess);
   }
   static e2e::DaemonOptions options() {
@@ -281,16 +283,16 @@ TEST_F(GpuClientTest, k_and_v_pages_are_stored_and_restored_as_the_cpu_does) {
 // Holds the engine's stream until it is let go.
 struct Barrier {
   explicit Barrier(cudaStream_t stream) {
-    EXPECT_EQ(
-        cudaLaunchHostFunc(
-            stream, [](void* open) { static_cast<std::atomic<bool>*>(open)->wait(false); }, &open),
-        cudaSuccess);
+    EXPECT_EQ(cudaLaunchHostFunc(
+                  stream, [](void* open) { static_cast<std::atomic<bool>*>(open)->wait(false); },
+                  &opened),
+              cudaSuccess);
   }
   void let_go() {
-    open = true;
-    open.notify_all();
+    opened = true;
+    opened.notify_all();
   }
-  std::atomic<bool> open{false};
+  std::atomic<bool> opened{false};
 };
 
 TEST_F(GpuClientTest, a_load_waits_for_the_engines_stream_and_the_stream_for_each_layer) {

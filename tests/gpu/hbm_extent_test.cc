@@ -2,7 +2,11 @@
 // wherever they are mapped; and that what client/base/cuda_driver_abi.h says is what cuda.h says.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
 
 #include "client/base/cuda_driver.h"
 #include "client/base/cuda_driver_abi.h"
