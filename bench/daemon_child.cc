@@ -29,12 +29,17 @@ DaemonChild::DaemonChild(const std::string& program, const std::filesystem::path
                          const Options& options)
     : directory_(directory) {
   std::string config = (directory_ / "kvtierd.toml").string();
-  std::ofstream(config) << "socket = \"" << socket() << "\"\nlog_level = \"warn\"\n"
-                        << "[host]\ncapacity = \"" << options.host_capacity
-                        << "\"\nextent_size = \"" << options.host_extent << "\"\nprefault = true\n"
-                        << "[disk]\ndirectory = \"" << (directory_ / "disk").string()
-                        << "\"\ncapacity = \"" << options.disk_capacity << "\"\n"
-                        << options.more;
+  std::ofstream text(config);
+  text << "socket = \"" << socket() << "\"\nlog_level = \"warn\"\n"
+       << "[host]\ncapacity = \"" << options.host_capacity << "\"\nextent_size = \""
+       << options.host_extent << "\"\nprefault = true\n";
+  if (options.device_capacity != "0")
+    text << "[device]\nbackend = \"cuda\"\ncapacity = \"" << options.device_capacity << "\"\n";
+  if (!options.disk_capacity.empty()) {
+    text << "[disk]\ndirectory = \"" << (directory_ / "disk").string() << "\"\ncapacity = \""
+         << options.disk_capacity << "\"\n";
+  }
+  text.close();
   std::string name = program;
   std::string flag = "--config";
   char* const arguments[] = {name.data(), flag.data(), config.data(), nullptr};

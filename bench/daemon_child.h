@@ -14,8 +14,9 @@ namespace kvtier::bench {
 class DaemonChild {
  public:
   struct Options {
-    std::string host_capacity, host_extent, disk_capacity;
-    std::string more{};  // further sections of its configuration
+    std::string host_capacity, host_extent;
+    std::string disk_capacity;          // empty: no disk tier
+    std::string device_capacity = "0";  // of the first GPU's memory
   };
   // Writes its configuration into `directory`, starts it and returns once it answers. Throws
   // std::runtime_error.
@@ -25,10 +26,10 @@ class DaemonChild {
   DaemonChild(const DaemonChild&) = delete;
 
   std::string socket() const { return (directory_ / "d.sock").string(); }
-  // Drops everything that nobody holds from these tiers.
-  void drop(TierSet tiers) const;
   // Blocks that the disk tier has taken in since the start.
   std::uint64_t disk_insertions() const;
+  // Drops what nobody holds from these tiers.
+  void drop(TierSet tiers) const;
 
  private:
   std::filesystem::path directory_;

@@ -1,4 +1,4 @@
-// The engine on a GPU beside what it is held against. Each throws std::runtime_error where it
+// The engine on the first GPU beside what it is held against. Each throws std::runtime_error where it
 // cannot measure.
 #pragma once
 
@@ -14,7 +14,6 @@ namespace kvtier::bench {
 struct GpuEngineOptions {
   std::string shape = "llama-3.1-8b";
   std::string format = "fp8_e4m3";
-  std::uint32_t device = 0;
   std::uint32_t chunk_tokens = 0;  // 0: the engine's default
   std::uint32_t prompt_tokens = 32768;
   std::uint32_t rounds = 3;

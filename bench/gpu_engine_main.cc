@@ -47,7 +47,6 @@ int run(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--storage-format", options.format, "fp8_e4m3, fp8_e5m2 or bf16")
       ->capture_default_str();
-  app.add_option("--device", options.device, "The GPU's number")->capture_default_str();
   app.add_option("--chunk-tokens", options.chunk_tokens, "Rows of a step; 0: as the engine likes")
       ->capture_default_str();
   app.add_option("--prompt-tokens", options.prompt_tokens, "Of the long prompt")

@@ -26,9 +26,8 @@ class Reuse {
                 {.host_capacity = "6GiB",
                  .host_extent = "1GiB",
                  .disk_capacity = "12GiB",
-                 .more = "[device]\nbackend = \"cuda\"\ngpus = [" + std::to_string(options.device) +
-                         "]\ncapacity = \"6GiB\"\n"}),
-        client_(need(Client::start({.cuda_device = options.device,
+                 .device_capacity = "6GiB"}),
+        client_(need(Client::start({.cuda_device = 0,
                                     .socket = daemon_.socket(),
                                     .name = "kvtier-gpu-engine-bench",
                                     .slots_ahead = 1024,

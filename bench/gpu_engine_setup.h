@@ -22,7 +22,7 @@ struct EngineSetup {
   explicit EngineSetup(const GpuEngineOptions& options)
       : loaded(need(engine::LoadedModel::random(options.shape, 1))),
         instance(need(
-            engine::Instance::make(*loaded, {.device = {.cuda = options.device},
+            engine::Instance::make(*loaded, {.device = {.cuda = 0},
                                              .format = need(parse_storage_format(options.format)),
                                              .pool_tokens = 2 * options.prompt_tokens + 4096,
                                              .chunk_tokens = options.chunk_tokens}))) {}

@@ -279,11 +279,13 @@ std::map<std::string, Setting> memory_settings(Of of, std::uint64_t capacity_low
 }
 
 std::map<std::string, Setting> device_settings() {
-  auto all = memory_settings([](Config & c) -> auto& { return c.device; }, 0);
-  all.emplace("backend", choice([](Config & c) -> auto& { return c.device.backend; },
-                                std::vector<std::pair<std::string, DeviceBackend>>{
-                                    {"memory", DeviceBackend::memory},
-                                    {"cuda", DeviceBackend::cuda}}));
+  auto all = memory_settings(
+      [](Config & c) -> auto& { return c.device; }, 0);
+  all.emplace("backend",
+              choice(
+                  [](Config & c) -> auto& { return c.device.backend; },
+                  std::vector<std::pair<std::string, DeviceBackend>>{
+                      {"memory", DeviceBackend::memory}, {"cuda", DeviceBackend::cuda}}));
   all.emplace("gpus", gpu_list());
   return all;
 }
@@ -308,7 +310,8 @@ const Settings& settings() {
        {{"blocks_max", integer(
                            [](Config & c) -> auto& { return c.index_blocks_max; }, 16, 1 << 29)}}},
       // Every block passes through the host tier; there may be no device tier.
-      {"host", memory_settings([](Config & c) -> auto& { return c.host; }, 4_KiB)},
+      {"host", memory_settings(
+                   [](Config & c) -> auto& { return c.host; }, 4_KiB)},
       {"device", device_settings()},
       {"disk",
        {{"directory", single_directory()},

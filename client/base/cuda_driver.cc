@@ -142,7 +142,7 @@ Result<CudaDriver::Device> CudaDriver::device(int number) const {
   if (number < 0 || number >= *count) {
     return make_error(Errc::invalid,
                       "there is no GPU " + std::to_string(number) + ": the driver shows " +
-                          (*count == 0 ? std::string("none")
+                          (*count == 0   ? std::string("none")
                            : *count == 1 ? std::string("one, number 0")
                                          : std::to_string(*count) + ", numbers 0 to " +
                                                std::to_string(*count - 1)));
@@ -203,8 +203,7 @@ Result<int> CudaDriver::owner(int fd) const {
   AllocationHandle handle = 0;
   Status code = f_->import_fd(&handle, as_pointer(fd), kPosixDescriptor);
   if (code != kSuccess) {
-    return make_error(Errc::corrupt,
-                      failed("the descriptor is of no GPU memory", code).message);
+    return make_error(Errc::corrupt, failed("the descriptor is of no GPU memory", code).message);
   }
   AllocationProp prop{};
   code = f_->properties(&prop, handle);

@@ -125,8 +125,7 @@ Result<void> Session::welcome(wire::Frame& frame, wire::Message::Reader message)
   if (welcome.getLeaseMs() == 0) return malformed("a lease time of 0");
   const UniqueFd fd = frame.take_descriptor();
   if (auto good = check_size(fd, welcome.getDirectoryBytes()); !good) return good;
-  auto directory =
-      DirectoryView::map(fd.get(), welcome.getDirectoryBytes(), welcome.getDevice());
+  auto directory = DirectoryView::map(fd.get(), welcome.getDirectoryBytes(), welcome.getDevice());
   if (!directory) return directory.error();
   connection_ = std::make_shared<Connection>(std::move(*directory),
                                              milliseconds(welcome.getLeaseMs()), hello_sent_);

@@ -108,8 +108,7 @@ class CacheImpl final : public Cache {
                                                 std::move(work));
     }
     const std::uint32_t blocks = work.blocks;
-    auto job =
-        parts_.gpu->write_back(parts_.session, ns_, parts_.budget, std::move(work), stream);
+    auto job = parts_.gpu->write_back(parts_.session, ns_, parts_.budget, std::move(work), stream);
     if (job) return *job;
     parts_.budget->give(blocks);
     drop(blocks);
@@ -160,9 +159,9 @@ Result<std::shared_ptr<Loading>> start_load(const std::shared_ptr<HeldBlocks>& h
   if (gpu) return start_on_gpu(hold, copies, gpu, std::move(*table), stream);
   // Not the job itself: it would keep itself alive.
   const auto blocks = std::make_shared<std::uint32_t>(0);
-  auto job = std::make_shared<LoadJob>(
-      hold, std::move(*table),
-      [hold, copies, blocks] { queue_promotion(hold, copies, nullptr, *blocks); });
+  auto job = std::make_shared<LoadJob>(hold, std::move(*table), [hold, copies, blocks] {
+    queue_promotion(hold, copies, nullptr, *blocks);
+  });
   *blocks = job->blocks();
   if (*blocks == 0 || copies->push(CopyQueue::Priority::load, job, session::kLoadsQueuedMax))
     return std::shared_ptr<Loading>(std::move(job));

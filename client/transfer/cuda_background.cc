@@ -4,8 +4,7 @@
 
 namespace kvtier::transfer {
 
-Background::Background(int device)
-    : thread_([queue = queue_, device] { run(*queue, device); }) {}
+Background::Background(int device) : thread_([queue = queue_, device] { run(*queue, device); }) {}
 
 Background::~Background() {
   {

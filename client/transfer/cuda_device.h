@@ -14,8 +14,8 @@ namespace kvtier::transfer {
 // "what: cudaErrorX (text)".
 inline Error cuda_error(const std::string& what, cudaError_t code) {
   const Errc kind = code == cudaErrorMemoryAllocation ? Errc::no_space : Errc::io;
-  return make_error(
-      kind, what + ": " + cudaGetErrorName(code) + " (" + cudaGetErrorString(code) + ")");
+  return make_error(kind,
+                    what + ": " + cudaGetErrorName(code) + " (" + cudaGetErrorString(code) + ")");
 }
 
 // Makes a device this thread's current one for a scope. A stream capture elsewhere in the process

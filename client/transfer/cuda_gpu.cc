@@ -3,8 +3,11 @@
 #include <cstring>
 #include <system_error>
 
+#include "client/base/units.h"
 #include "client/transfer/cuda_load.h"
 #include "client/transfer/cuda_write_back.h"
+#include "kernels/cuda/error.h"
+#include "kernels/cuda/kernels.h"
 
 namespace kvtier::transfer {
 
@@ -49,8 +52,8 @@ std::shared_ptr<const ExtentMapping> ended_by(std::unique_ptr<ExtentMapping> map
                                               std::shared_ptr<Background::Queue> queue, End end) {
   return {mapping.release(), [queue = std::move(queue), end](const ExtentMapping* last) {
             // std::function wants what can be copied.
-            auto owner = std::make_shared<std::unique_ptr<ExtentMapping>>(
-                const_cast<ExtentMapping*>(last));
+            auto owner =
+                std::make_shared<std::unique_ptr<ExtentMapping>>(const_cast<ExtentMapping*>(last));
             queue->post([owner, end] { end(std::move(*owner)); });
           }};
 }
@@ -99,6 +102,7 @@ Result<std::shared_ptr<CudaGpu>> CudaGpu::open(std::uint32_t cuda_device) {
   try {
     auto gpu = std::make_shared<CudaGpu>(device, **driver, uuid);
     if (auto good = gpu->make_streams(); !good) return good.error();
+    if (auto good = gpu->warm_up(); !good) return good.error();
     return gpu;
   } catch (const std::system_error& error) {
     return make_error(Errc::io, std::string("cannot start a thread: ") + error.what());
@@ -106,15 +110,53 @@ Result<std::shared_ptr<CudaGpu>> CudaGpu::open(std::uint32_t cuda_device) {
 }
 
 Result<void> CudaGpu::make_streams() {
-  for (const auto& [stream, priority] :
-       {std::pair{&streams_.load, StreamPriority::first},
-        std::pair{&streams_.check, StreamPriority::first},
-        std::pair{&streams_.to_host[0], StreamPriority::last},
-        std::pair{&streams_.to_host[1], StreamPriority::last},
-        std::pair{&streams_.on_device, StreamPriority::last}}) {
+  for (const auto& [stream, priority] : {std::pair{&streams_.load, StreamPriority::first},
+                                         std::pair{&streams_.check, StreamPriority::first},
+                                         std::pair{&streams_.to_host[0], StreamPriority::last},
+                                         std::pair{&streams_.to_host[1], StreamPriority::last},
+                                         std::pair{&streams_.on_device, StreamPriority::last}}) {
     auto made = CudaStream::make(priority);
     if (!made) return made.error();
     *stream = std::move(*made);
+  }
+  return {};
+}
+
+// What may wait for the whole device at its first use, while nobody waits for it: memory and events
+// for the first loads, and the code of the copy kernel.
+Result<void> CudaGpu::warm_up() {
+  struct Wanted {
+    CudaPools::Kind kind;
+    std::size_t bytes;
+    std::size_t count;
+  };
+  constexpr auto kHost = CudaPools::Kind::host;
+  constexpr auto kDevice = CudaPools::Kind::device;
+  std::vector<CudaPools::Memory> taken;
+  for (const Wanted& wanted :
+       {Wanted{kHost, 64_KiB, 4}, Wanted{kDevice, 64_KiB, 4}, Wanted{kHost, 256_KiB, 2},
+        Wanted{kDevice, 256_KiB, 2}, Wanted{kHost, 1_MiB, 2}, Wanted{kDevice, 1_MiB, 2},
+        Wanted{kHost, 4_MiB, 1}, Wanted{kHost, 16_MiB, 1}}) {
+    for (std::size_t i = 0; i < wanted.count; ++i) {
+      auto memory = pools_->memory(wanted.kind, wanted.bytes);
+      if (!memory) return memory.error();
+      taken.push_back(std::move(*memory));
+    }
+  }
+  std::vector<CudaPools::Event> events;
+  for (int i = 0; i < 128; ++i) {
+    auto event = pools_->event();
+    if (!event) return event.error();
+    events.push_back(std::move(*event));
+  }
+  auto** table = taken[0].at<std::byte*>(0);
+  table[0] = table[1] = taken[0].get() + 32;
+  try {
+    kernels::cuda::copy_pieces(table, table + 1, 1, 0, 16, 1, streams_.check.get());
+    kernels::cuda::check(cudaStreamSynchronize(streams_.check.get()), "a first copy");
+  } catch (const kernels::cuda::CudaError& error) {
+    return make_error(Errc::unavailable,
+                      std::string("the GPU does not run kvtier's kernels: ") + error.what());
   }
   return {};
 }
@@ -141,10 +183,9 @@ std::shared_ptr<const ExtentMapping> CudaGpu::pin(std::unique_ptr<ExtentMapping>
   auto shared = ended_by(
       std::move(host), background_.queue(),
       [device = device_](std::unique_ptr<ExtentMapping> last) { unpin(std::move(last), device); });
-  background_.queue()->post(
-      [weak = std::weak_ptr<const ExtentMapping>(shared), device = device_] {
-        if (const auto still_there = weak.lock()) register_host(*still_there, device);
-      });
+  background_.queue()->post([weak = std::weak_ptr<const ExtentMapping>(shared), device = device_] {
+    if (const auto still_there = weak.lock()) register_host(*still_there, device);
+  });
   return shared;
 }
 
@@ -183,9 +224,9 @@ Result<std::shared_ptr<WriteBackJob>> CudaGpu::write_back(
       code != cudaSuccess) {
     return cuda_error("an event on the engine's stream", code);
   }
-  return std::shared_ptr<WriteBackJob>(std::make_shared<CudaWriteBackJob>(
-      shared_from_this(), std::move(*after), std::move(session), std::move(ns), std::move(budget),
-      std::move(work)));
+  return std::shared_ptr<WriteBackJob>(
+      std::make_shared<CudaWriteBackJob>(shared_from_this(), std::move(*after), std::move(session),
+                                         std::move(ns), std::move(budget), std::move(work)));
 }
 
 bool CudaGpu::copy_record(const session::SlotRef& from, const session::SlotRef& to,

@@ -17,16 +17,16 @@ class CudaGpu final : public Gpu, public std::enable_shared_from_this<CudaGpu> {
   ~CudaGpu() override;
 
   const GpuUuid& uuid() const noexcept override { return uuid_; }
-  Result<std::shared_ptr<const session::ExtentMapping>> map(const UniqueFd& fd,
-                                                            std::uint64_t bytes,
+  Result<std::shared_ptr<const session::ExtentMapping>> map(const UniqueFd& fd, std::uint64_t bytes,
                                                             std::uint64_t slot_bytes) override;
   std::shared_ptr<const session::ExtentMapping> pin(
       std::unique_ptr<session::ExtentMapping> host) override;
   Result<std::shared_ptr<Loading>> load(std::shared_ptr<session::HeldBlocks> hold, PageTable pages,
                                         Stream stream, Landed landed) override;
-  Result<std::shared_ptr<WriteBackJob>> write_back(
-      std::shared_ptr<session::Session> session, std::shared_ptr<session::NamespaceEntry> ns,
-      std::shared_ptr<WriteBackBudget> budget, WriteBackJob::Work work, Stream stream) override;
+  Result<std::shared_ptr<WriteBackJob>> write_back(std::shared_ptr<session::Session> session,
+                                                   std::shared_ptr<session::NamespaceEntry> ns,
+                                                   std::shared_ptr<WriteBackBudget> budget,
+                                                   WriteBackJob::Work work, Stream stream) override;
   bool copy_record(const session::SlotRef& from, const session::SlotRef& to,
                    std::size_t bytes) noexcept override;
 
@@ -48,6 +48,7 @@ class CudaGpu final : public Gpu, public std::enable_shared_from_this<CudaGpu> {
 
  private:
   Result<void> make_streams();
+  Result<void> warm_up();
 
   const int device_;
   const CudaDriver& driver_;

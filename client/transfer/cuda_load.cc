@@ -89,8 +89,8 @@ Result<CudaPools::Memory> CudaLoad::fetch_headers(const std::vector<HeldBlocks::
   if (there.empty()) return CudaPools::Memory{};
   const std::size_t pointers = 2 * there.size() * sizeof(std::byte*);
   const std::size_t first = round_up(pointers, kRecordAlignment);
-  auto memory = gpu_->pools().memory(CudaPools::Kind::host,
-                                     first + there.size() * layout_.header_bytes);
+  auto memory =
+      gpu_->pools().memory(CudaPools::Kind::host, first + there.size() * layout_.header_bytes);
   if (!memory) return memory;
   auto** from = memory->at<const std::byte*>(0);
   auto** to = memory->at<std::byte*>(there.size() * sizeof(std::byte*));
@@ -199,7 +199,8 @@ Result<void> CudaLoad::copy_unpinned() {
     }
     return {};
   }
-  auto staging = gpu_->pools().memory(CudaPools::Kind::device, kStagedRecords * layout_.record_bytes);
+  auto staging =
+      gpu_->pools().memory(CudaPools::Kind::device, kStagedRecords * layout_.record_bytes);
   if (!staging) return staging.error();
   staging_ = std::move(*staging);
   for (std::size_t at = 0; at < unpinned_.size(); at += kStagedRecords) {
@@ -353,12 +354,9 @@ void CudaLoad::settle_promotions(bool good) {
       continue;
     }
     const auto tokens = hold_->tokens(promotion.block);
-    session::FilledBlock block{hold_->ns_ptr(),
-                               hold_->keys()[promotion.block],
-                               hold_->parent(promotion.block),
-                               promotion.block,
-                               {tokens.begin(), tokens.end()},
-                               {}};
+    session::FilledBlock block{
+        hold_->ns_ptr(), hold_->keys()[promotion.block], hold_->parent(promotion.block),
+        promotion.block, {tokens.begin(), tokens.end()}, {}};
     block.slots.push_back(std::move(promotion.slot));
     hold_->session()->commit(std::move(block));
   }

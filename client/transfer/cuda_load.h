@@ -20,10 +20,9 @@ class CudaLoad final : public Loading {
   // copied then.
   static Result<std::shared_ptr<Loading>> start(std::shared_ptr<CudaGpu> gpu,
                                                 std::shared_ptr<session::HeldBlocks> hold,
-                                                PageTable pages, Stream stream,
-                                                Gpu::Landed landed);
-  CudaLoad(std::shared_ptr<CudaGpu> gpu, std::shared_ptr<session::HeldBlocks> hold,
-           PageTable pages, Gpu::Landed landed);
+                                                PageTable pages, Stream stream, Gpu::Landed landed);
+  CudaLoad(std::shared_ptr<CudaGpu> gpu, std::shared_ptr<session::HeldBlocks> hold, PageTable pages,
+           Gpu::Landed landed);
   ~CudaLoad() override;
 
   std::uint32_t blocks() const noexcept override {
@@ -57,9 +56,9 @@ class CudaLoad final : public Loading {
   };
 
   Result<void> prove();
-  Result<CudaPools::Memory> fetch_headers(
-      const std::vector<session::HeldBlocks::Block>& blocks, std::size_t count,
-      std::vector<const std::byte*>& headers);
+  Result<CudaPools::Memory> fetch_headers(const std::vector<session::HeldBlocks::Block>& blocks,
+                                          std::size_t count,
+                                          std::vector<const std::byte*>& headers);
   void choose_parts();
   void choose_promotions();
   Result<void> launch(Stream stream);
@@ -82,7 +81,7 @@ class CudaLoad final : public Loading {
   std::vector<session::SlotRef> slots_;  // keep the records mapped
   std::vector<BlockFault> faults_;
   std::vector<std::byte*> records_;
-  Part near_, far_;              // sources on the card, and in pinned host memory
+  Part near_, far_;  // sources on the card, and in pinned host memory
   std::vector<Copy> unpinned_;
   std::vector<Promotion> promotions_;
   const std::byte* promotions_table_ = nullptr;

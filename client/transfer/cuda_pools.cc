@@ -63,9 +63,8 @@ Result<CudaPools::Memory> CudaPools::memory(Kind kind, std::size_t bytes) {
   }
   if (data == nullptr) {
     const std::size_t size = std::size_t{1} << (memory.size_class_ + kSmallest);
-    const cudaError_t code = kind == Kind::host
-                                 ? cudaHostAlloc(&data, size, cudaHostAllocPortable)
-                                 : cudaMalloc(&data, size);
+    const cudaError_t code = kind == Kind::host ? cudaHostAlloc(&data, size, cudaHostAllocPortable)
+                                                : cudaMalloc(&data, size);
     if (code != cudaSuccess) {
       cudaGetLastError();  // what is reported here is not to be found by somebody else
       return cuda_error("cannot take staging memory of " + std::to_string(size) + " bytes", code);

@@ -159,8 +159,8 @@ Result<void> CudaWriteBackJob::pack(Batch& batch) {
 
 Result<void> CudaWriteBackJob::copy_to_device(Batch& batch) {
   const std::size_t header = layout().scales_offset;
-  auto headers = gpu_->pools().memory(CudaPools::Kind::host,
-                                      batch.blocks.size() * layout().header_bytes);
+  auto headers =
+      gpu_->pools().memory(CudaPools::Kind::host, batch.blocks.size() * layout().header_bytes);
   if (!headers) return headers.error();
   const cudaStream_t stream = gpu_->streams().on_device.get();
   for (std::size_t n = 0; n < batch.blocks.size(); ++n) {
@@ -189,8 +189,7 @@ std::uint32_t CudaWriteBackJob::finish_oldest() noexcept {
       drop(std::move(filling.slots));
       continue;
     }
-    write_header_of(filling.block,
-                    filling.slots.host->ref.bytes().first(layout().record_bytes));
+    write_header_of(filling.block, filling.slots.host->ref.bytes().first(layout().record_bytes));
     commit(filling.block, std::move(filling.slots));
   }
   return static_cast<std::uint32_t>(batch.blocks.size());

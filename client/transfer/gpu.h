@@ -23,8 +23,7 @@ class Gpu : public session::GpuMemory {
   // (pages the GPU cannot reach), io.
   using Landed = std::function<void(std::uint32_t blocks)>;
   virtual Result<std::shared_ptr<Loading>> load(std::shared_ptr<session::HeldBlocks> hold,
-                                                PageTable pages, Stream stream,
-                                                Landed landed) = 0;
+                                                PageTable pages, Stream stream, Landed landed) = 0;
 
   // A job for the copy thread that reads the pages after what is on `stream` now. Errors: invalid,
   // io.

@@ -41,8 +41,8 @@ class LoadJob final : public CopyJob, public Loading {
   const std::uint32_t layers_;
   std::function<void()> landed_;
   std::vector<session::SlotRef> slots_;  // keeps the records mapped
-  std::vector<std::byte*> sources_;     // null: not copied, attended to in place
-  std::vector<std::byte*> records_;     // for pages of records: where each is attended to
+  std::vector<std::byte*> sources_;      // null: not copied, attended to in place
+  std::vector<std::byte*> records_;      // for pages of records: where each is attended to
   std::vector<BlockFault> faults_;
 
   std::mutex mutex_;

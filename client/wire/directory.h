@@ -3,9 +3,9 @@
 // addressing with linear probing; the home slot follows from the word itself, so removal can move
 // words up.
 //
-// A word's low byte has the tiers in three bits and, where the device tier is among them, the number
-// of the GPU in the others: a view is that of one GPU's client, for which a block on another GPU is
-// where else it is.
+// A word's low byte has the tiers in three bits and, where the device tier is among them, the
+// number of the GPU in the others: a view is that of one GPU's client, for which a block on another
+// GPU is where else it is.
 //
 // It is advisory. A reader may miss a block that is being moved, or see a word of a block that has
 // just gone; both only make a lease shorter.

@@ -172,10 +172,14 @@ bool BlockCache::commit(SessionId session, std::uint16_t ns, const NewBlock& blo
   if (id != kNoBlock && catalogue_.find(ns, block.key) != id) good = false;  // doomed, or not ours
   bool taken = false;
   bool to_host = false;
+  bool second_writer = false;
   for (const SlotName name : block.slots) {
     Tier tier;
     if (!reservations_.take(name, session, tier)) continue;
-    if (!take_slot(name, tier, id, ns, block, good)) {
+    const Taken slot =
+        second_writer ? Taken::there_before : take_slot(name, tier, id, ns, block, good);
+    if (slot != Taken::yes) {
+      second_writer = slot == Taken::there_before;
       memory(tier, place_named(name)).give_back(place_named(name));
       continue;
     }
@@ -188,9 +192,9 @@ bool BlockCache::commit(SessionId session, std::uint16_t ns, const NewBlock& blo
   return taken;
 }
 
-// Puts the block into the slot; `id` is its entry, made if it is kNoBlock. False: the slot is free.
-bool BlockCache::take_slot(SlotName name, Tier tier, BlockId& id, std::uint16_t ns,
-                           const NewBlock& block, bool good) {
+// Puts the block into the slot; `id` is its entry, made if it is kNoBlock.
+BlockCache::Taken BlockCache::take_slot(SlotName name, Tier tier, BlockId& id, std::uint16_t ns,
+                                        const NewBlock& block, bool good) {
   const KnownNamespace& known = catalogue_.namespaces()[ns];
   const Place at = place_named(name);
   MemoryTier& into = memory(tier, at);
@@ -206,20 +210,20 @@ bool BlockCache::take_slot(SlotName name, Tier tier, BlockId& id, std::uint16_t 
                       : verify_header(record, known.layout, identity, block.tokens).has_value());
   if (!proven) {
     ++counts_.refused_commits;
-    return false;
+    return Taken::no;
   }
   if (id == kNoBlock) {
-    if (catalogue_.size() == catalogue_.capacity() && !make_index_room()) return false;
+    if (catalogue_.size() == catalogue_.capacity() && !make_index_room()) return Taken::no;
     id = catalogue_.add(ns, block.key, block.block_index);
     // Never newer than its parent, so that the order restored from stamps has tails before heads.
     const BlockId parent = catalogue_.find(ns, block.parent);
     catalogue_.set_last_access(
         id, parent == kNoBlock ? ++clock_ : catalogue_.block(parent).last_access);
   } else if (catalogue_.block(id).tiers.has(tier)) {
-    return false;
+    return Taken::there_before;
   }
   seal(id, into, at, block.parent);
-  return true;
+  return Taken::yes;
 }
 
 void BlockCache::seal(BlockId id, MemoryTier& tier, Place at, const Key& parent) {

@@ -75,8 +75,9 @@ class BlockCache {
     std::span<const Token> tokens;
     std::span<const SlotName> slots;  // at most one a tier
   };
-  // Makes a filled block visible. Slots of a tier that has it already are freed. False if it was
-  // refused (its slots, where the session holds them, are freed). A slot that the daemon cannot
+  // Makes a filled block visible. A slot of a tier that has it already is freed, and those after it
+  // too: what another writer stored is what every tier is to have. False if it was refused (its
+  // slots, where the session holds them, are freed). A slot that the daemon cannot
   // address is taken only for a block that is, by then, in another tier too.
   bool commit(SessionId session, std::uint16_t ns, const NewBlock& block);
 
@@ -152,8 +153,9 @@ class BlockCache {
   void seal(BlockId id, MemoryTier& tier, Place at, const Key& parent);
   void remove_from(BlockId id, Tier tier);
   void remove_everywhere(BlockId id);
-  bool take_slot(SlotName name, Tier tier, BlockId& id, std::uint16_t ns, const NewBlock& block,
-                 bool good);
+  enum class Taken { yes, no, there_before };
+  Taken take_slot(SlotName name, Tier tier, BlockId& id, std::uint16_t ns, const NewBlock& block,
+                  bool good);
   ExtentId next_extent(std::uint32_t device);
 
   Options options_;

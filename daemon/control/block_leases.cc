@@ -11,8 +11,8 @@
 
 namespace kvtier::daemon {
 
-BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns,
-                                    std::span<const Key> keys, std::uint32_t device) {
+BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::span<const Key> keys,
+                                    std::uint32_t device) {
   SessionLeases& of_session = leases_of_[session];
   if (of_session.ids.size() >= limits::kLeasesPerSessionMax) return {};
   keys = keys.first(std::min(keys.size(), limits::kBlocksLeasedPerSessionMax - of_session.blocks));

@@ -134,7 +134,7 @@ class Catalogue {
   // std::map keeps the lists where they are.
   std::array<std::map<ListName, LruList>, kTiers> lists_;
   std::array<std::uint32_t, kTiers> devices_{};  // that ever had a block: sets of bits
-  std::uint32_t hidden_ = 0;                      // disks
+  std::uint32_t hidden_ = 0;                     // disks
   static constexpr std::size_t kDevicesMax = std::max(limits::kDisksMax, limits::kGpusMax);
   std::array<std::vector<BlockId>, kDevicesMax> touched_;  // kept for their memory
   std::array<TierCounts, kTiers> counts_;

@@ -19,11 +19,7 @@ constexpr std::chrono::seconds kAttemptEvery{1};
 
 MemoryTier::MemoryTier(Tier tier, Options options, storage::MemoryExtents* maker, NextId next_id,
                        std::uint32_t device)
-    : tier_(tier),
-      device_(device),
-      options_(options),
-      maker_(maker),
-      next_id_(std::move(next_id)) {
+    : tier_(tier), device_(device), options_(options), maker_(maker), next_id_(std::move(next_id)) {
   KVTIER_CHECK(maker != nullptr || options.cap_bytes == 0);
 }
 
@@ -38,7 +34,8 @@ std::uint64_t MemoryTier::slots_possible(std::uint64_t slot_bytes) const noexcep
 }
 
 // The size of an extent for such slots where `left` bytes may be taken; 0: none fits.
-std::uint64_t MemoryTier::extent_bytes(std::uint64_t slot_bytes, std::uint64_t left) const noexcept {
+std::uint64_t MemoryTier::extent_bytes(std::uint64_t slot_bytes,
+                                       std::uint64_t left) const noexcept {
   const std::uint64_t unit = maker_->granularity();
   const std::uint64_t wanted = round_up(std::max(options_.extent_bytes, slot_bytes), unit);
   const std::uint64_t slots = std::min(wanted, left / unit * unit) / slot_bytes;

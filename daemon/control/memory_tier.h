@@ -1,4 +1,5 @@
-// One memory tier (of the device tier, the part on one GPU): its extents, made on demand up to the cap, and their free slots by size class.
+// One memory tier (of the device tier, the part on one GPU): its extents, made on demand up to the
+// cap, and their free slots by size class.
 //
 // The cap counts extents, which are what is taken from the system. Which block lies in a slot is
 // kept here too, so that an extent can be emptied for another size class. Owned by the control

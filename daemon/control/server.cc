@@ -47,14 +47,13 @@ Result<void> Server::start() {
   for (const Gpu& gpu : gpus_) gpus.push_back(gpu.uuid);
   // Where host memory stands in for GPUs, a client without one uses the first.
   const bool emulated = !gpus_.empty() && config_.device.backend == DeviceBackend::memory;
-  context_ = std::make_unique<SessionContext>(
-      SessionContext{*cache_, *directory_, boot_id, config_.lease_time, std::move(gpus),
-                     emulated ? 0 : kNoDevice,
-                     [this](wire::Status::Builder status) { fill_status(status); },
-                     [this](bool start, wire::ScrubReport::Builder report) {
-                       if (start) scrubber_->start();
-                       fill_scrub(report);
-                     }});
+  context_ = std::make_unique<SessionContext>(SessionContext{
+      *cache_, *directory_, boot_id, config_.lease_time, std::move(gpus), emulated ? 0 : kNoDevice,
+      [this](wire::Status::Builder status) { fill_status(status); },
+      [this](bool start, wire::ScrubReport::Builder report) {
+        if (start) scrubber_->start();
+        fill_scrub(report);
+      }});
   if (auto good = cache_->recover(); !good) return good.error();
   if (auto good = open_socket(); !good) return good.error();
   accept();
@@ -98,15 +97,15 @@ Result<void> Server::open_gpus() {
     if (device.backend == DeviceBackend::memory) {
       GpuUuid uuid{};
       uuid.back() = static_cast<std::byte>(number);
-      gpus_.push_back({uuid, number, "memory",
-                       storage::make_memfd_extents(Tier::device,
-                                                   {device.huge_pages, device.prefault})});
+      gpus_.push_back(
+          {uuid, number, "memory",
+           storage::make_memfd_extents(Tier::device, {device.huge_pages, device.prefault})});
       continue;
     }
     auto extents = storage::make_cuda_extents(static_cast<int>(number));
     if (!extents) {
-      return make_error(extents.error().code, "[device] backend = \"cuda\", gpus: " +
-                                                  extents.error().message);
+      return make_error(extents.error().code,
+                        "[device] backend = \"cuda\", gpus: " + extents.error().message);
     }
     const auto gpu = CudaDriver::get().value()->device(static_cast<int>(number));
     if (!gpu) return gpu.error();

@@ -25,8 +25,8 @@ struct SessionContext {
   DirectoryWriter& directory;
   std::array<std::byte, 16> boot_id;
   std::chrono::milliseconds lease_time;
-  std::vector<GpuUuid> gpus;              // of the device tier
-  std::uint32_t device_without_gpu;       // what a client that names no GPU has of that tier
+  std::vector<GpuUuid> gpus;         // of the device tier
+  std::uint32_t device_without_gpu;  // what a client that names no GPU has of that tier
   std::function<void(wire::Status::Builder)> fill_status;
   // Starts a scrub if asked to, and reports.
   std::function<void(bool start, wire::ScrubReport::Builder)> scrub;

@@ -127,8 +127,9 @@ std::uint32_t Session::device_of_gpu(capnp::Data::Reader uuid) const {
   if (found != context_.gpus.end())
     return static_cast<std::uint32_t>(found - context_.gpus.begin());
   if (!context_.gpus.empty()) {
-    spdlog::info("session {} ({}, pid {}) is on {}, where there is no device tier: see [device] gpus",
-                 id_, name_, process_.pid, to_string(wanted));
+    spdlog::info(
+        "session {} ({}, pid {}) is on {}, where there is no device tier: see [device] gpus", id_,
+        name_, process_.pid, to_string(wanted));
   }
   return kNoDevice;
 }

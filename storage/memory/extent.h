@@ -95,8 +95,8 @@ std::unique_ptr<MemoryExtents> make_memfd_extents(Tier tier, MemfdOptions option
 Result<std::unique_ptr<Extent>> adopt_memfd_extent(UniqueFd memory, UniqueFd table);
 
 // GPU memory that the daemon owns and cannot address: made without a CUDA context, shared as a
-// descriptor, its slot table in host memory. Errors: unavailable (no driver), invalid (no such GPU),
-// refused (a GPU that cannot share its memory), io; each says the mend.
+// descriptor, its slot table in host memory. Errors: unavailable (no driver), invalid (no such
+// GPU), refused (a GPU that cannot share its memory), io; each says the mend.
 Result<std::unique_ptr<MemoryExtents>> make_cuda_extents(int device);
 
 // As adopt_memfd_extent(), for an extent of make_cuda_extents(device). That the memory is of that

@@ -20,6 +20,28 @@ DirectoryWriter make_directory(std::uint64_t blocks_max) {
   return std::move(DirectoryWriter::create(blocks_max, boot_id).value());
 }
 
+TEST(Directory, ABlockOnAnotherGpuIsWhereElseItIs) {
+  auto writer = make_directory(100);
+  const Key key = key_number(1);
+  const TierSet both = TierSet{}.with(Tier::device).with(Tier::host);
+  const auto view_of = [&](std::uint32_t gpu) {
+    return DirectoryView::map(writer.fd(), writer.bytes(), gpu).value();
+  };
+  for (const std::uint32_t gpu : {0U, 1U, kDirectoryDevicesMax - 1}) {
+    writer.set(key, both, gpu);
+    for (const std::uint32_t viewer : {0U, 1U, kDirectoryDevicesMax - 1, kNoDevice}) {
+      EXPECT_EQ(view_of(viewer).find(key), viewer == gpu ? both : both.without(Tier::device));
+      EXPECT_TRUE(view_of(viewer).on_some_gpu(key));
+    }
+  }
+  writer.set(key, TierSet{}.with(Tier::disk), 7);
+  EXPECT_EQ(view_of(3).find(key), TierSet{}.with(Tier::disk));
+  EXPECT_FALSE(view_of(3).on_some_gpu(key));
+  EXPECT_FALSE(view_of(3).on_some_gpu(key_number(2)));
+  writer.set(key, {});
+  EXPECT_EQ(writer.blocks(), 0U);
+}
+
 TEST(Directory, HoldsWhatAMapHolds) {
   constexpr std::uint64_t kKeys = 1500;
   auto writer = make_directory(1000);

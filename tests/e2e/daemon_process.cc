@@ -37,20 +37,19 @@ std::string config_text(const std::filesystem::path& directory, const DaemonOpti
   return text + "[index]\nblocks_max = 65536\n";
 }
 
-Result<session::SyncSession> connect(const std::string& socket) {
-  return session::SyncSession::connect(socket, "test", std::chrono::steady_clock::now() + 10s);
+std::string setting(const char* variable, const char* otherwise) {
+  const char* value = std::getenv(variable);
+  return value != nullptr ? value : otherwise;
 }
 
-// Where this was built, or what the environment says where the tests were carried elsewhere.
-std::string place(const char* variable, const char* built) {
-  const char* given = std::getenv(variable);
-  return given != nullptr ? given : built;
+Result<session::SyncSession> connect(const std::string& socket) {
+  return session::SyncSession::connect(socket, "test", std::chrono::steady_clock::now() + 10s);
 }
 
 }  // namespace
 
 DaemonProcess::DaemonProcess(const DaemonOptions& options) {
-  std::string pattern = place("KVTIER_SCRATCH", KVTIER_SCRATCH) + "/run-XXXXXX";
+  std::string pattern = setting("KVTIER_TEST_SCRATCH", KVTIER_SCRATCH) + "/run-XXXXXX";
   KVTIER_CHECK(::mkdtemp(pattern.data()) != nullptr);
   directory_ = pattern;
   std::ofstream(directory_ / "kvtierd.toml") << config_text(directory_, options);
@@ -63,7 +62,7 @@ DaemonProcess::~DaemonProcess() {
 
 void DaemonProcess::start() {
   const std::string config = (directory_ / "kvtierd.toml").string();
-  std::string program = place("KVTIERD", KVTIERD);
+  std::string program = setting("KVTIER_TEST_KVTIERD", KVTIERD);
   std::string flag = "--config";
   std::string file = config;
   char* const arguments[] = {program.data(), flag.data(), file.data(), nullptr};
@@ -110,6 +109,10 @@ DaemonStatus DaemonProcess::status() const {
       found.reserved_bytes[t] = tier.getReservedBytes();
       found.cap_bytes[t] = tier.getCapBytes();
       found.evictions[t] = tier.getEvictions();
+    }
+    for (const auto gpu : status.getGpus()) {
+      found.gpu_used_bytes += gpu.getUsedBytes();
+      found.gpu_reserved_bytes += gpu.getReservedBytes();
     }
     found.leases = status.getLeases();
     found.reserved = status.getReservedSlots();

@@ -1,4 +1,6 @@
-// A real kvtierd as a child process with a directory of its own, for tests.
+// A real kvtierd as a child process with a directory of its own, for tests. Where the tests run
+// apart from their build, KVTIER_TEST_KVTIERD names the program and KVTIER_TEST_SCRATCH a
+// directory.
 #pragma once
 
 #include <sys/types.h>
@@ -25,6 +27,7 @@ struct DaemonOptions {
 struct DaemonStatus {
   std::array<std::uint64_t, kTiers> hits{}, blocks{}, used_bytes{}, reserved_bytes{}, cap_bytes{},
       evictions{};
+  std::uint64_t gpu_used_bytes = 0, gpu_reserved_bytes = 0;  // of all GPUs: records, other slots
   std::uint64_t leases = 0, reserved = 0, quarantined = 0, looked_up = 0, misses = 0, faults = 0;
 };
 

@@ -31,7 +31,7 @@ class Victim {
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, pipe[1], 1);
     posix_spawn_file_actions_addclose(&actions, pipe[0]);
-    const char* given = std::getenv("KVTIER_VICTIM");
+    const char* given = std::getenv("KVTIER_TEST_VICTIM");
     std::string program = given != nullptr ? given : KVTIER_VICTIM;
     std::string where = socket;
     std::string which = std::to_string(number);
