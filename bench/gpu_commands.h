@@ -11,5 +11,9 @@ void measure_transfers(Report& report);
 // Kernels that memory bounds, against a copy inside the GPU's memory; choosing tokens.
 void measure_elementwise(Report& report);
 void measure_gemm(Report& report);
+// Decode against a copy inside the GPU's memory; prefill in multiply-adds a second, those under the
+// diagonal counted.
+void measure_decode_attention(Report& report);
+void measure_prefill_attention(Report& report);
 
 }  // namespace kvtier::bench

@@ -14,7 +14,7 @@ constexpr const char* kExamples = R"(
 Examples:
   kvtier-gpu-bench
       Everything, as a table. Needs 8 GiB of GPU memory and 2 GiB of host memory.
-  kvtier-gpu-bench --part transfers --json
+  kvtier-gpu-bench transfers --json
       The copies between host and GPU alone, as a JSON list.
 
 A row's limit is what the figure is held against: cudaMemcpyAsync from or to the same memory, or a copy
@@ -31,6 +31,8 @@ constexpr Part kParts[] = {
     {"transfers", measure_transfers},
     {"elementwise", measure_elementwise},
     {"gemm", measure_gemm},
+    {"decode-attention", measure_decode_attention},
+    {"prefill-attention", measure_prefill_attention},
 };
 
 int run(int argc, char** argv) {
@@ -40,9 +42,8 @@ int run(int argc, char** argv) {
   CLI::App app{"How fast the CUDA backend is, beside what bounds it.", "kvtier-gpu-bench"};
   app.footer(kExamples);
   app.add_flag("--json", json, "Print a JSON list instead of a table");
-  app.add_option("--part", chosen, "What to measure; may be given again")
+  app.add_option("part", chosen, "What to measure")
       ->check(CLI::IsMember(known))
-      ->allow_extra_args(false)
       ->default_str("all");
   try {
     app.parse(argc, argv);
