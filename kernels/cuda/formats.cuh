@@ -91,8 +91,9 @@ __device__ __forceinline__ void decode_word(std::uint32_t word, float* x) {
   } else if constexpr (kType == DType::f16) {
     const __half2_raw raw{static_cast<std::uint16_t>(word), static_cast<std::uint16_t>(word >> 16)};
     const float2 pair = __half22float2(raw);
-    x[0] = pair.x;
-    x[1] = pair.y;
+    // The conversion loses the sign of a NaN.
+    x[0] = __uint_as_float(__float_as_uint(pair.x) | (word & 0x8000) << 16);
+    x[1] = __uint_as_float(__float_as_uint(pair.y) | (word & 0x80000000));
   } else {
     constexpr auto kFormat = kType == DType::fp8_e4m3 ? __NV_E4M3 : __NV_E5M2;
 #pragma unroll
