@@ -110,6 +110,26 @@ std::size_t decode_workspace_bytes(const RecordLayout& layout, std::uint32_t row
                                    std::uint32_t heads, std::uint32_t context_max);
 void decode_attention(const DecodeAttentionArgs& args, Stream stream);
 
+// A few consecutive rows of one sequence, with the blocks before each row's own read in place: the
+// end of a prompt whose beginning is stored. As decode_attention, but every record is read once for
+// sixteen query heads or more. Row i is at start + i.
+struct TailAttentionArgs {
+  RecordLayout layout;  // as for decode_attention
+  std::uint32_t layer = 0;
+  std::uint32_t heads = 0;
+  std::uint32_t start = 0, rows = 0;
+  float scale = 0;
+  const Bf16* q = nullptr;                  // [rows][heads][head_dim]
+  Bf16* out = nullptr;                      // [rows][heads][head_dim]
+  std::byte* const* block_table = nullptr;  // the sequence's
+  const ExactPage* pages = nullptr;         // of the step
+  const std::uint32_t* row_page = nullptr;  // [rows] of this sequence -> pages
+  void* workspace = nullptr;                // tail_workspace_bytes(...)
+};
+std::size_t tail_workspace_bytes(const RecordLayout& layout, std::uint32_t heads,
+                                 std::uint32_t start, std::uint32_t rows);
+void tail_attention(const TailAttentionArgs& args, Stream stream);
+
 // The complete blocks [first_block, first_block + blocks) of one sequence in one layer,
 // dequantised: k[kv_head][token][head_dim] with `tokens_stride` tokens from a head to the next,
 // token 0 being that of block 0; v alike.

@@ -84,8 +84,7 @@ Result<std::unique_ptr<CudaLlama>> CudaLlama::make(const ModelConfig& config,
                                                    const LlamaWeights& weights,
                                                    const RecordLayout& layout,
                                                    const CudaLlamaOptions& options) {
-  KVTIER_CHECK(options.rows_max > 0 && options.alone_rows_max > 0 &&
-               layout.block_tokens == kc::kTileTokens);
+  KVTIER_CHECK(options.rows_max > 0 && layout.block_tokens == kc::kTileTokens);
   if (auto fits = check_shape(config, layout); !fits) return fits.error();
   if (auto there = check_device(options.device); !there) return there.error();
   try {
@@ -131,7 +130,6 @@ CudaLlama::~CudaLlama() {
 PlanShape CudaLlama::plan_shape() {
   PlanShape shape{
       .layout = layout_,
-      .alone_rows_max = options_.alone_rows_max,
       .page_elements = 2 * std::size_t{config_.kv_heads} * layout_.block_tokens * config_.head_dim};
   if (activations_) {
     shape.scratch = activations_->scratch.get();
@@ -161,10 +159,15 @@ void CudaLlama::grow(DeviceArray<T>& array, std::size_t count) {
 void CudaLlama::make_room(const CudaPlan& plan, bool choosing) {
   if (planner_->moved()) drop_graphs();
   if (plan.alone_rows != 0) {
-    grow(decode_workspace_,
+    grow(attention_workspace_,
          kc::decode_workspace_bytes(layout_, plan.alone_rows, config_.heads, plan.context_max));
   }
   for (const PrefillPiece& piece : plan.pieces) {
+    if (piece.rows <= options_.tail_rows_max) {
+      grow(attention_workspace_,
+           kc::tail_workspace_bytes(layout_, config_.heads, piece.start, piece.rows));
+      continue;
+    }
     const std::size_t elements =
         std::size_t{piece.start + piece.rows} * config_.kv_heads * config_.head_dim;
     grow(stored_k_, elements);
@@ -316,49 +319,79 @@ void CudaLlama::project_qkv(std::uint32_t layer, const CudaPlan& plan) {
   }
 }
 
-// A piece's earlier blocks are dequantised anew in every layer and step: memory traffic of a few
-// per mille of the step's, for one layer's worth of memory.
+float CudaLlama::attention_scale() const noexcept {
+  return 1.0F / std::sqrt(static_cast<float>(config_.head_dim));
+}
+
 void CudaLlama::attend(std::uint32_t layer, const CudaPlan& plan) {
-  Activations& a = *activations_;
-  const float scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim));
-  if (plan.alone_rows != 0) {
-    kc::StepRows alone = plan.step;
-    alone.rows = plan.alone_rows;
-    kc::decode_attention({.layout = layout_,
-                          .step = alone,
-                          .layer = layer,
-                          .heads = config_.heads,
-                          .context_max = plan.context_max,
-                          .scale = scale,
-                          .q = a.q.get(),
-                          .out = a.attended.get(),
-                          .workspace = decode_workspace_.get()},
-                         stream_);
-  }
-  const std::size_t q_size = std::size_t{config_.heads} * config_.head_dim;
+  if (plan.alone_rows != 0) attend_alone(layer, plan);
   for (const PrefillPiece& piece : plan.pieces) {
-    const std::uint32_t blocks = (piece.start + piece.rows - 1) / kc::kTileTokens;
-    const std::uint64_t stride = std::uint64_t{blocks} * kc::kTileTokens;
-    if (blocks != 0) {
-      kc::gather_stored(layout_, layer, plan.tables[piece.sequence], 0, blocks, stored_k_.get(),
-                        stored_v_.get(), stride, stream_);
+    if (piece.rows <= options_.tail_rows_max) {
+      attend_tail(layer, plan, piece);
+    } else {
+      attend_piece(layer, plan, piece);
     }
-    kc::prefill_attention({.layer = layer,
-                           .heads = config_.heads,
-                           .kv_heads = config_.kv_heads,
-                           .head_dim = config_.head_dim,
-                           .start = piece.start,
-                           .rows = piece.rows,
-                           .scale = scale,
-                           .q = a.q.get() + piece.first_row * q_size,
-                           .out = a.attended.get() + piece.first_row * q_size,
-                           .stored_k = stored_k_.get(),
-                           .stored_v = stored_v_.get(),
-                           .tokens_stride = stride,
-                           .pages = plan.step.pages,
-                           .row_page = plan.step.row_page + piece.first_row},
-                          stream_);
   }
+}
+
+void CudaLlama::attend_alone(std::uint32_t layer, const CudaPlan& plan) {
+  kc::StepRows alone = plan.step;
+  alone.rows = plan.alone_rows;
+  kc::decode_attention({.layout = layout_,
+                        .step = alone,
+                        .layer = layer,
+                        .heads = config_.heads,
+                        .context_max = plan.context_max,
+                        .scale = attention_scale(),
+                        .q = activations_->q.get(),
+                        .out = activations_->attended.get(),
+                        .workspace = attention_workspace_.get()},
+                       stream_);
+}
+
+void CudaLlama::attend_tail(std::uint32_t layer, const CudaPlan& plan, const PrefillPiece& piece) {
+  const std::size_t first = piece.first_row * std::size_t{config_.heads} * config_.head_dim;
+  kc::tail_attention({.layout = layout_,
+                      .layer = layer,
+                      .heads = config_.heads,
+                      .start = piece.start,
+                      .rows = piece.rows,
+                      .scale = attention_scale(),
+                      .q = activations_->q.get() + first,
+                      .out = activations_->attended.get() + first,
+                      .block_table = plan.tables[piece.sequence],
+                      .pages = plan.step.pages,
+                      .row_page = plan.step.row_page + piece.first_row,
+                      .workspace = attention_workspace_.get()},
+                     stream_);
+}
+
+// The earlier blocks are dequantised anew in every layer and step: memory traffic of a few per
+// mille of the step's, for one layer's worth of memory.
+void CudaLlama::attend_piece(std::uint32_t layer, const CudaPlan& plan, const PrefillPiece& piece) {
+  const std::size_t first = piece.first_row * std::size_t{config_.heads} * config_.head_dim;
+  const std::uint32_t blocks = (piece.start + piece.rows - 1) / kc::kTileTokens;
+  const std::uint64_t stride = std::uint64_t{blocks} * kc::kTileTokens;
+  if (blocks != 0) {
+    kc::gather_stored(layout_, layer, plan.tables[piece.sequence], 0, blocks, stored_k_.get(),
+                      stored_v_.get(), stride, stream_);
+  }
+  kc::PrefillAttentionArgs args;
+  args.layer = layer;
+  args.heads = config_.heads;
+  args.kv_heads = config_.kv_heads;
+  args.head_dim = config_.head_dim;
+  args.start = piece.start;
+  args.rows = piece.rows;
+  args.scale = attention_scale();
+  args.q = activations_->q.get() + first;
+  args.out = activations_->attended.get() + first;
+  args.stored_k = stored_k_.get();
+  args.stored_v = stored_v_.get();
+  args.tokens_stride = stride;
+  args.pages = plan.step.pages;
+  args.row_page = plan.step.row_page + piece.first_row;
+  kc::prefill_attention(args, stream_);
 }
 
 void CudaLlama::feed_forward(const CudaLayer& layer, std::size_t rows) {

@@ -23,10 +23,9 @@ namespace kvtier::engine::cuda {
 struct CudaLlamaOptions {
   std::uint32_t device = 0;
   std::uint32_t rows_max = 0;  // of a step
-  // An input with at most so many rows attends row by row, each reading the whole sequence's
-  // records (decode_attention); one with more as a piece, for which they are dequantised once. At
-  // least 1.
-  std::uint32_t alone_rows_max = 16;
+  // An input with more rows than these has its prefix dequantised once a layer; with fewer, it
+  // attends to records in place.
+  std::uint32_t tail_rows_max = 64;
   bool graphs = true;
 };
 
@@ -70,6 +69,10 @@ class CudaLlama : public Model {
                std::size_t k);
   void project_qkv(std::uint32_t layer, const CudaPlan& plan);
   void attend(std::uint32_t layer, const CudaPlan& plan);
+  void attend_alone(std::uint32_t layer, const CudaPlan& plan);
+  void attend_tail(std::uint32_t layer, const CudaPlan& plan, const PrefillPiece& piece);
+  void attend_piece(std::uint32_t layer, const CudaPlan& plan, const PrefillPiece& piece);
+  float attention_scale() const noexcept;
   void feed_forward(const CudaLayer& layer, std::size_t rows);
   void project_logits(const CudaPlan& plan);
   void drop_graphs() noexcept;
@@ -85,7 +88,7 @@ class CudaLlama : public Model {
   std::unique_ptr<Planner> planner_;
 
   // Of sizes that depend on the steps: made larger as they are needed.
-  DeviceArray<std::byte> decode_workspace_, sample_workspace_;
+  DeviceArray<std::byte> attention_workspace_, sample_workspace_;
   DeviceArray<Bf16> stored_k_, stored_v_;  // of one piece in one layer
   DeviceArray<float> logits_;
   DeviceArray<std::uint32_t> tokens_;

@@ -87,7 +87,7 @@ const CudaPlan& Planner::plan(std::span<const StepInput> inputs, std::span<const
   std::vector<std::uint32_t> first_rows(inputs.size());
   for (const bool alone : {true, false}) {
     for (std::uint32_t i = 0; i < inputs.size(); ++i) {
-      if ((inputs[i].tokens.size() <= shape_.alone_rows_max) != alone) continue;
+      if ((inputs[i].tokens.size() == 1) != alone) continue;
       first_rows[i] = rows_;
       place(inputs[i], i, alone);
     }

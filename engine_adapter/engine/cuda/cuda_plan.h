@@ -1,7 +1,7 @@
 // What one step computes, as arrays that the kernels read, and the launches' own numbers.
 //
-// Rows are ordered so that those of short inputs, which attend one by one (decode_attention), come
-// before those of long ones, which attend as a piece of their sequence (prefill_attention).
+// Rows are ordered so that the inputs of one row, which attend one by one (decode_attention), come
+// before those of more, each of which attends as a piece of its sequence.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,6 @@ struct CudaPlan {
 // Numbers of the model and the engine that a plan depends on.
 struct PlanShape {
   RecordLayout layout;
-  std::uint32_t alone_rows_max = 0;        // an input with more rows than these is a piece
   std::size_t page_elements = 0;           // K and V of one block in one layer
   kernels::cuda::Bf16* scratch = nullptr;  // pages of one layer, for whole blocks
   std::byte* spare = nullptr;  // [rows of a padded step][header_bytes]: written, not read
