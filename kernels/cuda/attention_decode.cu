@@ -35,25 +35,32 @@ struct DecodeShape {
   }
 };
 
-// What a thread block has to do.
-struct PartWork {
+// What a warp has to do: of the blocks of its part, turn, turn + turns, ...
+struct WarpWork {
   std::uint32_t row;
   std::uint32_t kv_head;
-  std::uint32_t first_block;
-  int stored_blocks;
-  int exact_tokens;  // of the row's own block, up to the row; 0 where it is in another part
+  std::uint32_t first_block;  // of the part
+  int stored_blocks;          // of the part
+  int exact_tokens;           // of the row's own block, up to the row; 0 where it is elsewhere
+  int turn;
+  int turns;
 };
 
-__device__ bool find_work(const DecodeParams& params, PartWork& work) {
-  work.kv_head = blockIdx.x;
+__device__ bool find_work(const DecodeParams& params, int warp, WarpWork& work) {
+  const int heads = static_cast<int>(params.heads_at_once);
+  work.kv_head = blockIdx.x * params.heads_at_once + static_cast<std::uint32_t>(warp % heads);
+  work.turn = warp / heads;
+  work.turns = kDecodeWarps / heads;
   work.first_block = blockIdx.y * kPartBlocks;
   work.row = blockIdx.z;
   const std::uint32_t position = params.step.positions[work.row];
   const std::uint32_t own = position / kTileTokens;
   if (params.step.row_sequence[work.row] == kNoSequence || own < work.first_block) return false;
   const std::uint32_t before = own - work.first_block;
-  work.stored_blocks = static_cast<int>(min(before, static_cast<std::uint32_t>(kPartBlocks)));
-  work.exact_tokens = before < kPartBlocks ? static_cast<int>(position % kTileTokens) + 1 : 0;
+  const bool exact = before < kPartBlocks;
+  work.stored_blocks = exact ? static_cast<int>(before) : kPartBlocks;
+  const bool mine = exact && work.stored_blocks % work.turns == work.turn;
+  work.exact_tokens = mine ? static_cast<int>(position % kTileTokens) + 1 : 0;
   return true;
 }
 
@@ -64,8 +71,8 @@ struct WarpRecords {
   float k_scale = 1;
   float v_scale = 1;
 
-  __device__ WarpRecords(const DecodeParams& params, const PartWork& work, int warp, int lane) {
-    const int block = warp + lane * kDecodeWarps;
+  __device__ WarpRecords(const DecodeParams& params, const WarpWork& work, int lane) {
+    const int block = work.turn + lane * work.turns;
     if (block >= work.stored_blocks) return;
     const std::uint32_t sequence = params.step.row_sequence[work.row];
     record = params.step.block_tables[sequence][work.first_block + block];
@@ -83,7 +90,7 @@ struct WarpRecords {
 
 template <typename Stored, int kHeadDim>
 __device__ ExactBlock<Stored, kHeadDim> exact_block(const DecodeParams& params,
-                                                    const PartWork& work, int lane) {
+                                                    const WarpWork& work, int lane) {
   const ExactPage page = params.step.pages[params.step.row_page[work.row]];
   const Bf16* k = page.values + params.layer * page.layer_stride +
                   std::size_t{work.kv_head} * kTileTokens * kHeadDim;
@@ -94,7 +101,7 @@ __device__ ExactBlock<Stored, kHeadDim> exact_block(const DecodeParams& params,
 // The warps' tiles into one part of the workspace.
 template <typename Stored, int kHeadDim, bool kWide>
 __device__ void merge_warps(const DecodeTile<kHeadDim, kWide>& tile, const DecodeParams& params,
-                            const PartWork& work, std::byte* shared) {
+                            const WarpWork& work, std::byte* shared) {
   using Tile = DecodeTile<kHeadDim, kWide>;
   constexpr int kRows = Tile::kRows * 8;
   constexpr int kVDims = Deal<Stored, kHeadDim>::kVDims;
@@ -129,27 +136,28 @@ __device__ void merge_warps(const DecodeTile<kHeadDim, kWide>& tile, const Decod
   }
   __syncthreads();
 
-  const std::size_t part =
-      ((std::size_t{work.row} * params.kv_heads + work.kv_head) * params.parts + blockIdx.y) *
-      params.group;
-  for (int i = static_cast<int>(threadIdx.x); i < group * (kHeadDim / 4); i += kThreads) {
-    const int row = i / (kHeadDim / 4);
+  const int heads = static_cast<int>(params.heads_at_once);
+  const int head_items = group * (kHeadDim / 4);
+  for (int i = static_cast<int>(threadIdx.x); i < heads * head_items; i += kThreads) {
+    const int head = i / head_items;  // of the thread block's
+    const int row = i % head_items / (kHeadDim / 4);
     const int dim = i % (kHeadDim / 4) * 4;
     float most = -INFINITY;
-#pragma unroll
-    for (int w = 0; w < kDecodeWarps; ++w) most = fmaxf(most, largest[w * kRows + row]);
+    for (int w = head; w < kDecodeWarps; w += heads) most = fmaxf(most, largest[w * kRows + row]);
     float total = 0;
     float4 sum = {0, 0, 0, 0};
-#pragma unroll
-    for (int w = 0; w < kDecodeWarps; ++w) {
+    for (int w = head; w < kDecodeWarps; w += heads) {
       const float decay = device::exp2_fast(largest[w * kRows + row] - most);
       const float4 x = *reinterpret_cast<const float4*>(sums + (w * kRows + row) * kHeadDim + dim);
       total = __fmaf_rn(totals[w * kRows + row], decay, total);
       sum = {__fmaf_rn(x.x, decay, sum.x), __fmaf_rn(x.y, decay, sum.y),
              __fmaf_rn(x.z, decay, sum.z), __fmaf_rn(x.w, decay, sum.w)};
     }
-    *reinterpret_cast<float4*>(params.part_sums + (part + row) * kHeadDim + dim) = sum;
-    if (dim == 0) params.part_sizes[part + row] = {most, total};
+    const std::size_t kv_head = blockIdx.x * params.heads_at_once + head;
+    const std::size_t at =
+        ((work.row * params.kv_heads + kv_head) * params.parts + blockIdx.y) * params.group + row;
+    *reinterpret_cast<float4*>(params.part_sums + at * kHeadDim + dim) = sum;
+    if (dim == 0) params.part_sizes[at] = {most, total};
   }
 }
 
@@ -158,15 +166,15 @@ __global__ void __launch_bounds__(kThreads, (DecodeShape<Stored, kHeadDim>::kThr
     decode_parts(const __grid_constant__ DecodeParams params) {
   using Shape = DecodeShape<Stored, kHeadDim>;
   extern __shared__ __align__(16) std::byte shared[];
-  PartWork work;
-  device::release_dependent_kernel();
-  device::wait_for_previous_kernel();
-  if (!find_work(params, work)) return;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
+  WarpWork work;
+  device::release_dependent_kernel();
+  device::wait_for_previous_kernel();
+  if (!find_work(params, warp, work)) return;
 
-  const WarpRecords<Stored> records(params, work, warp, lane);
-  const int blocks = (work.stored_blocks - warp + kDecodeWarps - 1) / kDecodeWarps;
+  const WarpRecords<Stored> records(params, work, lane);
+  const int blocks = (work.stored_blocks - work.turn + work.turns - 1) / work.turns;
   std::byte* ring = shared + warp * Shape::kSlots * Shape::kSlotBytes;
   const std::size_t k_at =
       params.k_offset + std::size_t{work.kv_head} * SlotBlock<Stored, kHeadDim>::kHeadBytes;
@@ -188,7 +196,7 @@ __global__ void __launch_bounds__(kThreads, (DecodeShape<Stored, kHeadDim>::kThr
   const Queries<Stored, kHeadDim, kWide> queries(params.q + first_head * kHeadDim,
                                                  static_cast<int>(params.group), lane);
   DecodeTile<kHeadDim, kWide> tile;
-  if (work.exact_tokens != 0 && warp == work.stored_blocks % kDecodeWarps) {
+  if (work.exact_tokens != 0) {
     device::attend_to_block(tile, queries, exact_block<Stored, kHeadDim>(params, work, lane),
                             params.scale_log2, 1.0F, lane);
   }
@@ -308,11 +316,12 @@ void launch_decode(const DecodeParams& params, Stream stream) {
   constexpr int kShared = DecodeShape<Stored, kHeadDim>::shared_bytes(kWide);
   const std::uint32_t rows = params.step.rows;
   device::allow_shared_memory(decode_parts<Stored, kHeadDim, kWide>, kShared);
-  device::launch_dependent(decode_parts<Stored, kHeadDim, kWide>,
-                           {.grid = dim3(params.kv_heads, params.parts, rows),
-                            .threads = kThreads,
-                            .shared_bytes = kShared},
-                           stream, params);
+  device::launch_dependent(
+      decode_parts<Stored, kHeadDim, kWide>,
+      {.grid = dim3(params.kv_heads / params.heads_at_once, params.parts, rows),
+       .threads = kThreads,
+       .shared_bytes = kShared},
+      stream, params);
   device::launch_dependent(
       combine_parts<kHeadDim>,
       {.grid = dim3(params.kv_heads * params.group, rows), .threads = kCombineThreads}, stream,
@@ -380,6 +389,7 @@ void decode_attention(const DecodeAttentionArgs& args, Stream stream) {
   params.layer = args.layer;
   params.kv_heads = layout.kv_heads;
   params.group = args.heads / layout.kv_heads;
+  params.heads_at_once = layout.kv_heads % 4 == 0 ? 4 : layout.kv_heads % 2 == 0 ? 2 : 1;
   params.parts = parts_of(args.context_max);
   params.scale_log2 = args.scale * 1.44269504F;
   switch (layout.format) {

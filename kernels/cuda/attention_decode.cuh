@@ -1,7 +1,8 @@
 // Decode attention, the kernels. A thread block is one part (kPartBlocks blocks at a fixed place of
-// the context) of one row and one KV head; its warps take the part's blocks in turn, each with all
-// query heads of the KV head as rows of one tensor-core tile, and merge at the end. A part is what
-// it is whatever else the call has, so a row's result depends on nothing but the row.
+// the context) of one row and up to four neighbouring KV heads, whose K and V lie side by side in a
+// record; a warp has one KV head with all its query heads as rows of one tensor-core tile. Where
+// there are fewer KV heads, several warps of a head take the blocks in turn and merge at the end. A
+// part is what it is whatever else the call has, so a row's result depends on nothing but the row.
 //
 // Blocks stream through shared memory by asynchronous copies. Every lane copies exactly the pieces
 // that it will multiply, so that a warp needs no barrier: tokens and dims of a tile may be dealt to
@@ -24,7 +25,7 @@ namespace kvtier::kernels::cuda {
 
 inline constexpr int kDecodeWarps = 4;
 inline constexpr int kPartBlocks = 32;
-inline constexpr int kWarpBlocks = kPartBlocks / kDecodeWarps;
+static_assert(kPartBlocks <= 32, "a lane looks up each block of a warp");
 
 struct DecodeParams {
   StepRows step;
@@ -36,7 +37,8 @@ struct DecodeParams {
   std::uint64_t k_scale_offset, v_scale_offset;  // of the layer in a record; FP8 only
   std::uint32_t layer;
   std::uint32_t kv_heads;
-  std::uint32_t group;  // query heads of a KV head
+  std::uint32_t group;          // query heads of a KV head
+  std::uint32_t heads_at_once;  // KV heads of a thread block: 1, 2 or 4
   std::uint32_t parts;
   float scale_log2;
 };

@@ -47,8 +47,6 @@ struct WgmmaShared {
   std::uint64_t k_empty[kStages], v_empty[kStages];
 };
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
 // Byte of row `row`, dims 8 * piece and on, in a swizzled tile.
 __device__ int swizzled(int row, int piece) {
   return piece / 8 * (kTokens * 128) + row * 128 + ((piece % 8) ^ (row % 8)) * 16;
@@ -311,12 +309,9 @@ __device__ void multiply_all(const PrefillParams& params, const PrefillWork& wor
   write_rows(rows, params, work, shared.q, first_row, lane);
 }
 
-#endif  // __CUDA_ARCH_FEAT_SM90_ALL
-
 template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads, 1)
     prefill_wgmma(const __grid_constant__ PrefillMaps maps) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(1024) std::byte shared_bytes[];
   auto& shared = *reinterpret_cast<WgmmaShared<kHeadDim>*>(shared_bytes);
   const PrefillWork work(maps.params, blockIdx.x);
@@ -339,9 +334,6 @@ __global__ void __launch_bounds__(kThreads, 1)
     device::take_registers<kMultiplyRegisters>();
     multiply_all<kHeadDim>(maps.params, work, shared, stored_tiles);
   }
-#else
-  __trap();
-#endif
 }
 
 template <int kHeadDim>

@@ -11,8 +11,6 @@
 
 namespace kvtier::kernels::cuda::device {
 
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
 // --- Barriers in shared memory -----------------------------------------------------------------
 
 __device__ inline void init_barrier(std::uint64_t* barrier, int arrivals) {
@@ -171,7 +169,5 @@ __device__ inline void sync_named(int barrier, int threads) {
 __device__ inline void arrive_named(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
-
-#endif  // __CUDA_ARCH_FEAT_SM90_ALL
 
 }  // namespace kvtier::kernels::cuda::device
