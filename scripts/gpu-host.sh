@@ -121,10 +121,17 @@ find_sanitizer() {
     /opt/nvidia/*/compute-sanitizer /opt/nvidia/*/*/compute-sanitizer; } 2>/dev/null | head -1 || true
 }
 
+# Sets `part` to a new file of rows.
+new_part() {
+  parts=$((parts + 1))
+  printf -v part '%s/parts/%03d.json' "$results" "$parts"
+}
+
 # row NAME VALUE UNIT [LIMIT]: one row of the table.
 row() {
-  printf '[{"name": "%s", "value": %s, "unit": "%s", "limit": %s}]\n' "$1" "$2" "$3" "${4:-null}" \
-    >"$results/parts/$(printf '%03d' "$((++parts))").json"
+  local part
+  new_part
+  printf '[{"name": "%s", "value": %s, "unit": "%s", "limit": %s}]\n' "$1" "$2" "$3" "${4:-null}" >"$part"
 }
 
 run_tests() {
@@ -171,13 +178,13 @@ run_sanitizer() {
 
 # bench NAME COMMAND...: its JSON rows become rows of the table.
 bench() {
-  local name=$1 to
+  local name=$1 part
   shift
   say "benchmark: $name"
-  to=$results/parts/$(printf '%03d' "$((++parts))").json
-  if ! "$@" --json >"$to" 2>"$results/$name.log"; then
+  new_part
+  if ! "$@" --json >"$part" 2>"$results/$name.log"; then
     cat "$results/$name.log" >&2
-    rm -f "$to"
+    rm -f "$part"
     failed=1
   fi
 }
