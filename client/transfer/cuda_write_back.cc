@@ -16,6 +16,8 @@ namespace {
 constexpr std::size_t kBatchBlocks = 32;
 constexpr std::size_t kBatchesUnderWay = 2;
 constexpr std::uint64_t kBatchBytesMax = 64_MiB;
+// So that both streams to the host have some of a batch.
+constexpr std::uint64_t kRunBytesMax = 16_MiB;
 
 }  // namespace
 
@@ -106,13 +108,7 @@ Result<void> CudaWriteBackJob::try_launch(Batch& batch) {
   check(cudaEventRecord(ready->get(), on_device), "an event of a write-back");
   for (const CudaStream& stream : streams.to_host)
     check(cudaStreamWaitEvent(stream.get(), ready->get(), 0), "an event of a write-back");
-  for (std::size_t n = 0; n < batch.blocks.size(); ++n) {
-    const Filling& filling = batch.blocks[n];
-    const cudaStream_t stream = streams.to_host[n % streams.to_host.size()].get();
-    check(cudaMemcpyAsync(filling.slots.host->ref.bytes().data(), filling.from,
-                          layout().record_bytes, cudaMemcpyDeviceToHost, stream),
-          "a record on its way to the host");
-  }
+  copy_to_host(batch);
   if (auto good = copy_to_device(batch); !good) return good;
   for (const cudaStream_t stream :
        {streams.to_host[0].get(), streams.to_host[1].get(), on_device}) {
@@ -155,6 +151,27 @@ Result<void> CudaWriteBackJob::pack(Batch& batch) {
   batch.packed = std::move(*packed);
   batch.table = std::move(*table);
   return {};
+}
+
+// Records that lie side by side here and there go together.
+void CudaWriteBackJob::copy_to_host(const Batch& batch) const {
+  const auto& streams = gpu_->streams().to_host;
+  const std::size_t bytes = layout().record_bytes;
+  const auto to = [&](std::size_t n) { return batch.blocks[n].slots.host->ref.bytes().data(); };
+  const auto extent = [&](std::size_t n) { return batch.blocks[n].slots.host->ref.extent.get(); };
+  std::size_t turn = 0;
+  for (std::size_t n = 0; n < batch.blocks.size();) {
+    std::size_t run = 1;
+    while (n + run < batch.blocks.size() && run * bytes < kRunBytesMax &&
+           extent(n + run) == extent(n) && to(n + run) == to(n) + run * bytes &&
+           batch.blocks[n + run].from == batch.blocks[n].from + run * bytes) {
+      ++run;
+    }
+    check(cudaMemcpyAsync(to(n), batch.blocks[n].from, run * bytes, cudaMemcpyDeviceToHost,
+                          streams[turn++ % streams.size()].get()),
+          "records on their way to the host");
+    n += run;
+  }
 }
 
 Result<void> CudaWriteBackJob::copy_to_device(Batch& batch) {

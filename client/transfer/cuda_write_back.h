@@ -45,6 +45,7 @@ class CudaWriteBackJob final : public WriteBackJob {
   void launch(Batch& batch) noexcept;
   Result<void> try_launch(Batch& batch);
   Result<void> pack(Batch& batch);
+  void copy_to_host(const Batch& batch) const;
   Result<void> copy_to_device(Batch& batch);
   std::uint32_t finish_oldest() noexcept;
 

@@ -231,11 +231,11 @@ TEST_F(SessionTest, GpuMemoryForAClientWithoutAGpuEndsTheConnection) {
 }
 
 TEST_F(SessionTest, AGpuThatIsNotThereIsUnavailableWithTheMend) {
-  const auto client = Client::start({.cuda_device = 63, .socket = daemon.socket()});
-  ASSERT_FALSE(client);
-  EXPECT_EQ(client.error().code, Errc::unavailable);
-  EXPECT_NE(client.error().message.find("cuda_device"), std::string::npos);
-  EXPECT_NE(client.error().message.find("63"), std::string::npos);
+  const auto refused = Client::start({.cuda_device = 63, .socket = daemon.socket()});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::unavailable);
+  EXPECT_NE(refused.error().message.find("cuda_device"), std::string::npos);
+  EXPECT_NE(refused.error().message.find("63"), std::string::npos);
 }
 
 }  // namespace

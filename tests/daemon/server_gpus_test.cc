@@ -1,5 +1,6 @@
 // Clients of several GPUs, which host memory stands in for.
 #include "client/base/cuda_driver.h"
+#include "client/wire/directory.h"
 #include "tests/daemon/server_fixture.h"
 
 namespace kvtier::daemon::testing {

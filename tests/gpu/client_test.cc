@@ -34,10 +34,9 @@ class GpuClientTest : public testing::Test {
     engine = connect(0);
   }
   void TearDown() override {
+    if (stream == nullptr) return;
     engine = {};
-    if (stream != nullptr) {
-      EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
-    }
+    EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
     EXPECT_EQ(cudaGetLastError(), cudaSuccess);
   }
   static e2e::DaemonOptions options() {

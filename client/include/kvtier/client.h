@@ -188,7 +188,7 @@ struct ClientOptions {
   // The GPU on which this engine's pages and streams are, by its CUDA number in this process; none:
   // they are in host memory. Errors of start(): unavailable where there is no such GPU or this
   // library was built without CUDA.
-  std::optional<std::uint32_t> cuda_device;
+  std::optional<std::uint32_t> cuda_device = std::nullopt;
   std::string socket = "/run/kvtier/kvtierd.sock";
   std::string name = "client";     // shown by kvtierctl
   std::uint32_t slots_ahead = 64;  // reserved slots kept at hand, per namespace and tier

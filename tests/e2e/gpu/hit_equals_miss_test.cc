@@ -90,7 +90,9 @@ TEST_F(GpuHitEqualsMiss, from_every_tier) {
       EXPECT_GT(all, std::uint64_t{kPrompts} * 200);
       EXPECT_LE(count_different(reference, pass.answers, computed, name(source.tier)),
                 kPrompts / 200);
-      if (round == 1) EXPECT_EQ(pass.answers, before) << "two restores differ";
+      if (round == 1) {
+        EXPECT_EQ(pass.answers, before) << "two restores differ";
+      }
       before = pass.answers;
       engine.flush();
     }
