@@ -10,7 +10,7 @@
 #   --build DIR     pack the programs of this build; nothing is built
 #   --out FOLDER    where to pack (default: build/gpu-host)
 #   --results DIR   where the JSON goes, as <card>-<date>.json (default: results/ in the packed folder)
-#   --disk DIR      also measure the disk that DIR is on (needs 9 GiB there)
+#   --disk DIR      also measure the disk that DIR is on (needs 12 GiB there); the engine is measured with it
 #   --tests-only    no benchmarks
 #
 # The GPU host needs the NVIDIA driver, libcublasLt.so.13 (CUDA 13, or PyTorch's packages), python3 and a glibc
@@ -20,7 +20,7 @@ set -euo pipefail
 
 programs=(gpu_kernels_tests gpu_attention_tests kvtier-gpu-bench kvtier-bench kvtierd kvtierctl)
 # Packed where the build has them.
-more_programs=(gpu_client_tests gpu_engine_tests gpu_e2e_tests kvtier-engine)
+more_programs=(gpu_client_tests gpu_engine_tests gpu_e2e_tests gpu_e2e_victim kvtier-engine kvtier-gpu-engine-bench)
 folder_mib_max=50
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -83,7 +83,11 @@ pack() {
     strip "$out/bin/$program"
   done
   libraries_of "${programs[@]/#/$build/bin/}" | xargs -r install -m 644 -t "$out/bin"
-  if [[ -x $out/bin/kvtier-engine ]]; then cp -r engine_adapter/models "$out/models"; fi
+  # What the tests read, as they find it from the source directory.
+  mkdir -p "$out/source/engine_adapter" "$out/source/tests/data"
+  cp -r engine_adapter/models "$out/source/engine_adapter/"
+  cp -r tests/data/checkpoints tests/data/golden "$out/source/tests/data/"
+  install -m 755 scripts/pytorch_prefill.py "$out/"
   install -m 755 "${BASH_SOURCE[0]}" "$out/gpu-host.sh"
   tar -C "$(dirname "$out")" -czf "$out.tar.gz" "$(basename "$out")"
   local mib=$(($(stat -c %s "$out.tar.gz") / 1048576))
@@ -176,6 +180,22 @@ run_sanitizer() {
   done
 }
 
+# The engine beside PyTorch, where that is found.
+bench_engine() {
+  local program=$here/bin/kvtier-gpu-engine-bench part
+  [[ -x $program ]] || return 0
+  local options=(--dir "${disk:-$results}")
+  new_part
+  say "benchmark: PyTorch"
+  if python3 "$here/pytorch_prefill.py" --out "$part" >"$results/pytorch.log" 2>&1; then
+    options+=(--baseline "$part")
+  else
+    say "PyTorch was not found or failed: nothing to hold the engine against"
+    rm -f "$part"
+  fi
+  bench engine "$program" "${options[@]}"
+}
+
 # bench NAME COMMAND...: its JSON rows become rows of the table.
 bench() {
   local name=$1 part
@@ -218,12 +238,15 @@ run() {
   rm -rf "$results/parts"
   mkdir -p "$results/parts"
   set_library_path
+  export KVTIER_SOURCE_DIR=$here/source KVTIER_TEST_SCRATCH=$results
+  export KVTIER_TEST_KVTIERD=$here/bin/kvtierd KVTIER_TEST_VICTIM=$here/bin/gpu_e2e_victim
   nvidia-smi --query-gpu=name,driver_version,memory.total,pcie.link.gen.current,pcie.link.width.current \
     --format=csv,noheader >&2 || true
   run_tests
   run_sanitizer
   if [[ -z $tests_only ]]; then
     bench gpu "$here/bin/kvtier-gpu-bench"
+    bench_engine
     if [[ -n $disk ]]; then bench disk "$here/bin/kvtier-bench" disk --dir "$disk"; fi
   fi
   file=$results/$(tr 'A-Z ' 'a-z-' <<<"${card#NVIDIA }")-$(date -u +%F).json
