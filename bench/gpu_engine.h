@@ -1,5 +1,5 @@
-// The engine on the first GPU beside what it is held against. Each throws std::runtime_error where it
-// cannot measure.
+// The engine on the first GPU beside what it is held against. Each throws std::runtime_error where
+// it cannot measure.
 #pragma once
 
 #include <cstdint>

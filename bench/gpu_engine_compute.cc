@@ -51,7 +51,8 @@ double decode_ms(EngineSetup& setup, std::uint32_t count, std::uint32_t context)
   for (std::uint32_t step = 0; step < kSteps; ++step) {
     std::vector<engine::StepInput> inputs;
     for (std::uint32_t i = 0; i < count; ++i) {
-      inputs.push_back({sequences[i].get(), std::span(tokens).subspan(i, 1), 1});
+      inputs.push_back(
+          {sequences[i].get(), std::span(tokens).subspan(i, 1), 1, engine::Stage::answer});
     }
     std::vector<Token> chosen(count);
     const auto begin = steady_clock::now();

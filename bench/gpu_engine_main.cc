@@ -13,7 +13,7 @@ constexpr const char* kExamples = R"(
 Examples:
   python3 scripts/pytorch_prefill.py --out pytorch.json
   kvtier-gpu-engine-bench --dir /mnt/nvme --baseline pytorch.json --json
-      Everything, beside PyTorch's times. Needs 12 GiB in the directory and 30 GiB on the GPU.
+      Everything, beside PyTorch's times. Needs 28 GiB in the directory and 30 GiB on the GPU.
   kvtier-gpu-engine-bench --part compute --shape qwen3-8b
       Prompts and decode steps only; no daemon.
 

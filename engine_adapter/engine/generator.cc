@@ -65,6 +65,10 @@ struct Generator::Answer {
     const std::uint32_t used = reuse.blocks();
     sequence.adopt(std::span(tokens).first(used * generator.pool_.layout().block_tokens));
     loading = used > 0;
+    const std::uint32_t block_tokens = generator.pool_.layout().block_tokens;
+    if (!model.rows_are_independent()) {
+      shared_tokens = blocks_matchable(tokens.size(), block_tokens) * block_tokens;
+    }
     tokens.reserve(tokens_most + 1);
   }
   ~Answer() { model.wait(); }
@@ -78,6 +82,8 @@ struct Generator::Answer {
   BlockOffers offers;
   Sampler sampler;
   bool loading = false;
+  // What comes after these is always a step of its own, so that a hit's has the size of a miss's.
+  std::size_t shared_tokens = 0;
   GenerateResult result;
 };
 
@@ -135,9 +141,11 @@ Result<Token> Generator::feed(Answer& answer, double unit) {
   Token token = 0;
   while (sequence.length() < answer.tokens.size()) {
     const auto rest = std::span<const Token>(answer.tokens).subspan(sequence.length());
-    const auto chunk = rest.first(std::min<std::size_t>(rest.size(), model_.rows_max()));
+    const bool shared = sequence.length() < answer.shared_tokens;
+    const std::size_t most = shared ? answer.shared_tokens - sequence.length() : rest.size();
+    const auto chunk = rest.first(std::min<std::size_t>(most, model_.rows_max()));
     const bool last = chunk.size() == rest.size();
-    const StepInput input{&sequence, chunk, last ? 1U : 0U};
+    const StepInput input{&sequence, chunk, last ? 1U : 0U, shared ? Stage::prompt : Stage::answer};
     const Choice choice{answer.sampler.options(), unit};
     const LayerGate& wanted = answer.loading ? gate : LayerGate{};
     const auto done = last ? model_.step_and_choose({&input, 1}, {&choice, 1}, {&token, 1}, wanted)

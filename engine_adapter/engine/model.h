@@ -5,7 +5,8 @@
 // and V go to exact pages, the blocks they complete are quantised into their records, and attention
 // reads every complete earlier block from its record and only the row's own block exactly. So
 // results depend neither on how rows are grouped into steps nor on whether a block was computed or
-// restored (on a GPU up to the matrix library's choice of algorithm).
+// restored. Where a row's bits depend on how many rows are computed with it, this holds for rows of
+// Stage::prompt, and for those of Stage::answer in steps of the same size.
 //
 // One thread; one step at a time.
 #pragma once
@@ -21,10 +22,17 @@
 
 namespace kvtier::engine {
 
+// What rows are to the cache.
+enum class Stage : std::uint8_t {
+  prompt,  // of blocks that may be restored instead: with the same bits however they are grouped
+  answer,  // a prompt's last tokens, which are always computed, and what is chosen after them
+};
+
 struct StepInput {
   Sequence* sequence = nullptr;
   std::span<const Token> tokens;  // appended to the sequence; at least one
   std::uint32_t logit_rows = 0;   // how many of the last tokens' logits are wanted
+  Stage stage = Stage::prompt;
 };
 
 // How the token after an input's last one is chosen.
@@ -59,6 +67,9 @@ class Model {
   virtual void wait() {}
   // Whether steps can attend to records in the cache's device tier.
   virtual bool reads_device_tier() const noexcept { return false; }
+
+  // Whether a row of Stage::answer, too, has the same bits however many rows a step has.
+  virtual bool rows_are_independent() const noexcept { return true; }
 
   virtual const ModelConfig& config() const noexcept = 0;
   // The most rows of a step.

@@ -23,7 +23,8 @@ using device::SlotBlock;
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
-constexpr int kTailPartBlocks = 16;
+constexpr int kTailPartBlocks = 32;
+static_assert(kTailPartBlocks <= 32, "a lane for each block of a part");
 constexpr int kTileRows = 16;
 
 struct TailParams {

@@ -22,8 +22,12 @@ void check_blas(cublasStatus_t status, const char* what) {
                   cudaErrorUnknown);
 }
 
-// rows, n, k, type of the result, whether there is a bias.
-using Shape = std::tuple<std::size_t, std::size_t, std::size_t, cudaDataType_t, bool>;
+// Tuning::prompt takes the algorithm for so many.
+constexpr std::size_t kPromptRows = 2048;
+constexpr int kCandidates = 16;
+
+// rows, n, k, type of the result, whether there is a bias, tuning.
+using Shape = std::tuple<std::size_t, std::size_t, std::size_t, cudaDataType_t, bool, Tuning>;
 
 // A row-major matrix [rows][columns] is the column-major [columns, rows] that cuBLAS means.
 class Layout {
@@ -53,7 +57,13 @@ class Plan {
                "cublasLtMatmulDescCreate");
     set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
     if (std::get<4>(shape)) set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    find_algorithm(handle);
+    if (std::get<5>(shape) == Tuning::prompt) {
+      const Layout x(CUDA_R_16BF, kPromptRows, std::get<2>(shape));
+      const Layout out(std::get<3>(shape), kPromptRows, std::get<1>(shape));
+      find_algorithm(handle, x, out, true);
+    } else {
+      find_algorithm(handle, x_, out_, false);
+    }
   }
   ~Plan() { cublasLtMatmulDescDestroy(operation_); }
   Plan(const Plan&) = delete;
@@ -78,24 +88,46 @@ class Plan {
   }
 
   // The first that the heuristic names: the same in every process, so that two runs of one prompt
-  // round alike. (Timing the others would not be.)
-  void find_algorithm(cublasLtHandle_t handle) {
+  // round alike. (Timing the others would not be.) `unsplit`: the first that adds up each sum in
+  // one go and takes the shape at hand, too.
+  void find_algorithm(cublasLtHandle_t handle, const Layout& x, const Layout& out, bool unsplit) {
     cublasLtMatmulPreference_t preference = nullptr;
     check_blas(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
-    cublasLtMatmulHeuristicResult_t found{};
+    cublasLtMatmulHeuristicResult_t found[kCandidates]{};
     int count = 0;
     cublasStatus_t status =
         cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                              &kWorkspaceBytes, sizeof kWorkspaceBytes);
     if (status == CUBLAS_STATUS_SUCCESS) {
-      status = cublasLtMatmulAlgoGetHeuristic(handle, operation_, w_.get(), x_.get(), out_.get(),
-                                              out_.get(), preference, 1, &found, &count);
+      status = cublasLtMatmulAlgoGetHeuristic(handle, operation_, w_.get(), x.get(), out.get(),
+                                              out.get(), preference, unsplit ? kCandidates : 1,
+                                              found, &count);
     }
     cublasLtMatmulPreferenceDestroy(preference);
     check_blas(status, "cublasLtMatmulAlgoGetHeuristic");
-    check_blas(count == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : found.state,
-               "cublasLtMatmulAlgoGetHeuristic");
-    algorithm_ = found.algo;
+    for (int i = 0; i < count; ++i) {
+      if (found[i].state != CUBLAS_STATUS_SUCCESS) continue;
+      if (unsplit && !(adds_in_one_go(found[i].algo) && takes_shape(handle, found[i].algo)))
+        continue;
+      algorithm_ = found[i].algo;
+      return;
+    }
+    check_blas(CUBLAS_STATUS_NOT_SUPPORTED, "cublasLtMatmulAlgoGetHeuristic");
+  }
+
+  static bool adds_in_one_go(const cublasLtMatmulAlgo_t& algorithm) {
+    std::int32_t parts = 0;
+    std::size_t written = 0;
+    check_blas(cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
+                                                    &parts, sizeof parts, &written),
+               "cublasLtMatmulAlgoConfigGetAttribute");
+    return parts <= 1;
+  }
+  bool takes_shape(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm) const {
+    cublasLtMatmulHeuristicResult_t result{};
+    return cublasLtMatmulAlgoCheck(handle, operation_, w_.get(), x_.get(), out_.get(), out_.get(),
+                                   &algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= kWorkspaceBytes;
   }
 
   Layout w_;
@@ -123,9 +155,9 @@ struct Gemm::State {
   State& operator=(const State&) = delete;
 
   void run(const Bf16* x, const Bf16* w, const Bf16* bias, void* out, cudaDataType_t out_type,
-           std::size_t rows, std::size_t n, std::size_t k, Stream stream) {
+           std::size_t rows, std::size_t n, std::size_t k, Stream stream, Tuning tuning) {
     if (rows == 0) return;
-    const Shape shape{rows, n, k, out_type, bias != nullptr};
+    const Shape shape{rows, n, k, out_type, bias != nullptr, tuning};
     auto place = plans.find(shape);
     if (place == plans.end()) {
       if (plans.size() >= kPlansMax) plans.clear();
@@ -143,13 +175,13 @@ Gemm::Gemm() : state_(std::make_unique<State>()) {}
 Gemm::~Gemm() = default;
 
 void Gemm::run(const Bf16* x, const Bf16* w, const Bf16* bias, Bf16* out, std::size_t rows,
-               std::size_t n, std::size_t k, Stream stream) {
-  state_->run(x, w, bias, out, CUDA_R_16BF, rows, n, k, stream);
+               std::size_t n, std::size_t k, Stream stream, Tuning tuning) {
+  state_->run(x, w, bias, out, CUDA_R_16BF, rows, n, k, stream, tuning);
 }
 
 void Gemm::run(const Bf16* x, const Bf16* w, float* out, std::size_t rows, std::size_t n,
                std::size_t k, Stream stream) {
-  state_->run(x, w, nullptr, out, CUDA_R_32F, rows, n, k, stream);
+  state_->run(x, w, nullptr, out, CUDA_R_32F, rows, n, k, stream, Tuning::rows);
 }
 
 }  // namespace kvtier::kernels::cuda

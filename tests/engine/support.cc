@@ -170,7 +170,7 @@ TestEngine::TestEngine(const TestModel& model, StorageFormat format, std::uint32
             chunk_tokens) {}
 
 std::vector<float> logits_of(Model& model, PagePool& pool, std::span<const Token> tokens,
-                             std::uint32_t chunk, std::uint32_t wanted) {
+                             std::uint32_t chunk, std::uint32_t wanted, Stage stage) {
   const auto count = static_cast<std::uint32_t>(tokens.size());
   Sequence sequence(pool, NamespaceId{}, count);
   const std::size_t vocab = model.config().vocab_size;
@@ -181,7 +181,7 @@ std::vector<float> logits_of(Model& model, PagePool& pool, std::span<const Token
     const std::uint32_t end = sequence.length() + rows;
     const std::uint32_t from = std::max(sequence.length(), count - wanted);
     const StepInput input{&sequence, tokens.subspan(sequence.length(), rows),
-                          end > from ? end - from : 0};
+                          end > from ? end - from : 0, stage};
     EXPECT_TRUE(model.step({&input, 1}, std::span(all).subspan(got * vocab)));
     got += input.logit_rows;
   }

@@ -83,7 +83,8 @@ struct TestEngine {
 
 // Logits of the last `wanted` of `tokens`, computed `chunk` rows at a time.
 std::vector<float> logits_of(Model& model, PagePool& pool, std::span<const Token> tokens,
-                             std::uint32_t chunk, std::uint32_t wanted);
+                             std::uint32_t chunk, std::uint32_t wanted,
+                             Stage stage = Stage::prompt);
 std::vector<float> logits_of(const TestModel& model, StorageFormat format,
                              std::span<const Token> tokens, std::uint32_t chunk,
                              std::uint32_t wanted);

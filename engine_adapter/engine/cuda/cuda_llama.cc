@@ -163,7 +163,7 @@ void CudaLlama::make_room(const CudaPlan& plan, bool choosing) {
          kc::decode_workspace_bytes(layout_, plan.alone_rows, config_.heads, plan.context_max));
   }
   for (const PrefillPiece& piece : plan.pieces) {
-    if (piece.rows <= options_.tail_rows_max) {
+    if (is_tail(piece)) {
       grow(attention_workspace_,
            kc::tail_workspace_bytes(layout_, config_.heads, piece.start, piece.rows));
       continue;
@@ -222,7 +222,7 @@ Result<void> CudaLlama::step_and_choose(std::span<const StepInput> inputs,
   bool decoding = options_.graphs && !gate && inputs.size() <= kPaddedRowsMax;
   for (const StepInput& input : inputs) {
     KVTIER_CHECK(input.logit_rows == 1);
-    decoding = decoding && input.tokens.size() == 1;
+    decoding = decoding && input.tokens.size() == 1 && input.stage == Stage::answer;
   }
   const auto padded_rows = decoding ? std::bit_ceil(static_cast<std::uint32_t>(inputs.size())) : 0;
   const auto planned = plan(inputs, choices, padded_rows);
@@ -280,18 +280,18 @@ void CudaLlama::forward(const CudaPlan& plan, const LayerGate& gate) {
     if (plan.logit_rows == 0 && i + 1 == config_.layers) return;
     if (gate) gate(i);
     attend(i, plan);
-    project(layer.o, a.attended.get(), a.projected.get(), rows, hidden, q_size);
+    project(plan, layer.o, a.attended.get(), a.projected.get(), hidden, q_size);
     kc::add_rms_norm(a.residual.get(), a.projected.get(), layer.post_attention_norm.get(),
                      a.normed.get(), rows, hidden, config_.rms_norm_eps, stream_);
-    feed_forward(layer, rows);
+    feed_forward(plan, layer);
   }
   project_logits(plan);
 }
 
-void CudaLlama::project(const CudaLinear& linear, const Bf16* in, Bf16* out, std::size_t rows,
+void CudaLlama::project(const CudaPlan& plan, const CudaLinear& linear, const Bf16* in, Bf16* out,
                         std::size_t n, std::size_t k) {
   gemm_.run(in, linear.weight.get(), linear.bias.size() != 0 ? linear.bias.get() : nullptr, out,
-            rows, n, k, stream_);
+            plan.step.rows, n, k, stream_, plan.prompt ? kc::Tuning::prompt : kc::Tuning::rows);
 }
 
 // Q to be attended with; K and V into exact pages, and from those that are full into their records.
@@ -299,7 +299,7 @@ void CudaLlama::project_qkv(std::uint32_t layer, const CudaPlan& plan) {
   Activations& a = *activations_;
   const CudaLayer& weights = weights_.layers[layer];
   const std::size_t heads = config_.heads + 2 * std::size_t{config_.kv_heads};
-  project(weights.qkv, a.normed.get(), a.qkv.get(), plan.step.rows, heads * config_.head_dim,
+  project(plan, weights.qkv, a.normed.get(), a.qkv.get(), heads * config_.head_dim,
           config_.hidden_size);
   kc::store_kv({.step = plan.step,
                 .layer = layer,
@@ -326,7 +326,7 @@ float CudaLlama::attention_scale() const noexcept {
 void CudaLlama::attend(std::uint32_t layer, const CudaPlan& plan) {
   if (plan.alone_rows != 0) attend_alone(layer, plan);
   for (const PrefillPiece& piece : plan.pieces) {
-    if (piece.rows <= options_.tail_rows_max) {
+    if (is_tail(piece)) {
       attend_tail(layer, plan, piece);
     } else {
       attend_piece(layer, plan, piece);
@@ -394,13 +394,13 @@ void CudaLlama::attend_piece(std::uint32_t layer, const CudaPlan& plan, const Pr
   kc::prefill_attention(args, stream_);
 }
 
-void CudaLlama::feed_forward(const CudaLayer& layer, std::size_t rows) {
+void CudaLlama::feed_forward(const CudaPlan& plan, const CudaLayer& layer) {
   Activations& a = *activations_;
   const std::size_t hidden = config_.hidden_size;
   const std::size_t inner = config_.intermediate_size;
-  project(layer.gate_up, a.normed.get(), a.gate_up.get(), rows, 2 * inner, hidden);
-  kc::swiglu(a.gate_up.get(), a.inner.get(), rows, inner, stream_);
-  project(layer.down, a.inner.get(), a.projected.get(), rows, hidden, inner);
+  project(plan, layer.gate_up, a.normed.get(), a.gate_up.get(), 2 * inner, hidden);
+  kc::swiglu(a.gate_up.get(), a.inner.get(), plan.step.rows, inner, stream_);
+  project(plan, layer.down, a.inner.get(), a.projected.get(), hidden, inner);
 }
 
 void CudaLlama::project_logits(const CudaPlan& plan) {

@@ -23,8 +23,8 @@ namespace kvtier::engine::cuda {
 struct CudaLlamaOptions {
   std::uint32_t device = 0;
   std::uint32_t rows_max = 0;  // of a step
-  // An input with more rows than these has its prefix dequantised once a layer; with fewer, it
-  // attends to records in place.
+  // An input of Stage::answer with at most so many rows attends to records in place; others have
+  // their prefix dequantised once a layer.
   std::uint32_t tail_rows_max = 64;
   bool graphs = true;
 };
@@ -47,6 +47,7 @@ class CudaLlama : public Model {
   Stream stream() const noexcept override { return {stream_}; }
   void wait() override;
   bool reads_device_tier() const noexcept override { return true; }
+  bool rows_are_independent() const noexcept override { return false; }
   const ModelConfig& config() const noexcept override { return config_; }
   std::uint32_t rows_max() const noexcept override { return options_.rows_max; }
 
@@ -65,15 +66,18 @@ class CudaLlama : public Model {
   void grow(DeviceArray<T>& array, std::size_t count);
   void forward(const CudaPlan& plan, const LayerGate& gate);
   void replay(const CudaPlan& plan, std::uint32_t padded_rows);
-  void project(const CudaLinear& linear, const Bf16* in, Bf16* out, std::size_t rows, std::size_t n,
-               std::size_t k);
+  void project(const CudaPlan& plan, const CudaLinear& linear, const Bf16* in, Bf16* out,
+               std::size_t n, std::size_t k);
   void project_qkv(std::uint32_t layer, const CudaPlan& plan);
   void attend(std::uint32_t layer, const CudaPlan& plan);
   void attend_alone(std::uint32_t layer, const CudaPlan& plan);
   void attend_tail(std::uint32_t layer, const CudaPlan& plan, const PrefillPiece& piece);
   void attend_piece(std::uint32_t layer, const CudaPlan& plan, const PrefillPiece& piece);
+  bool is_tail(const PrefillPiece& piece) const noexcept {
+    return piece.stage == Stage::answer && piece.rows <= options_.tail_rows_max;
+  }
   float attention_scale() const noexcept;
-  void feed_forward(const CudaLayer& layer, std::size_t rows);
+  void feed_forward(const CudaPlan& plan, const CudaLayer& layer);
   void project_logits(const CudaPlan& plan);
   void drop_graphs() noexcept;
 

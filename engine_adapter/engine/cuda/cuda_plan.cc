@@ -18,6 +18,10 @@ namespace {
 // Contexts are rounded up to powers of two from here, for few different graphs.
 constexpr std::uint32_t kContextMin = 1024;
 
+bool attends_alone(const StepInput& input) noexcept {
+  return input.tokens.size() == 1 && input.stage == Stage::answer;
+}
+
 }  // namespace
 
 // Header and proof; the scales behind them are the kernels'.
@@ -84,10 +88,11 @@ const CudaPlan& Planner::plan(std::span<const StepInput> inputs, std::span<const
   plan_.pieces.clear();
   plan_.tables.assign(inputs.size(), nullptr);
   plan_.context_max = 0;
+  plan_.prompt = false;
   std::vector<std::uint32_t> first_rows(inputs.size());
   for (const bool alone : {true, false}) {
     for (std::uint32_t i = 0; i < inputs.size(); ++i) {
-      if ((inputs[i].tokens.size() == 1) != alone) continue;
+      if (attends_alone(inputs[i]) != alone) continue;
       first_rows[i] = rows_;
       place(inputs[i], i, alone);
     }
@@ -139,7 +144,8 @@ void Planner::place(const StepInput& input, std::uint32_t sequence, bool alone) 
   if (alone) {
     plan_.context_max = std::max(plan_.context_max, start + tokens);
   } else {
-    plan_.pieces.push_back({sequence, first_row, start, tokens});
+    plan_.pieces.push_back({sequence, first_row, start, tokens, input.stage});
+    plan_.prompt = plan_.prompt || input.stage == Stage::prompt;
   }
   place_blocks(input, first_row);
   place_table(input, sequence);

@@ -1,7 +1,8 @@
 // What one step computes, as arrays that the kernels read, and the launches' own numbers.
 //
-// Rows are ordered so that the inputs of one row, which attend one by one (decode_attention), come
-// before those of more, each of which attends as a piece of its sequence.
+// Rows are ordered so that single rows of Stage::answer, which attend one by one
+// (decode_attention), come before the other inputs, each of which attends as a piece of its
+// sequence.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,7 @@ struct PrefillPiece {
   std::uint32_t first_row;
   std::uint32_t start;  // position of the first row
   std::uint32_t rows;
+  Stage stage;
 };
 
 struct CudaPlan {
@@ -28,6 +30,7 @@ struct CudaPlan {
   std::uint32_t alone_rows = 0;   // the leading rows that attend one by one, padding included
   std::uint32_t context_max = 0;  // of those: no position is at or beyond it; a power of two
   std::vector<PrefillPiece> pieces;
+  bool prompt = false;                    // whether rows are of Stage::prompt
   std::vector<std::byte* const*> tables;  // [sequences], device
 
   std::uint32_t completed = 0;  // with padding

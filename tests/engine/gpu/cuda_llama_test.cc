@@ -18,14 +18,18 @@ TEST_P(GpuGolden, LogitsAreThoseOfTheReferenceUpToBf16) {
   ASSERT_NE(model, nullptr);
   const Golden golden = read_golden(GetParam());
   ASSERT_FALSE(golden.tokens.empty());
-  // Whole prompts, pieces beside rows that attend alone, and one row after another.
-  for (const std::uint32_t chunk : {8192U, 100U, 16U, 1U}) {
+  // Prompts whole and in pieces; ends of prompts; one token after another.
+  const std::pair<std::uint32_t, Stage> ways[] = {{8192, Stage::prompt}, {100, Stage::prompt},
+                                                  {16, Stage::prompt},   {64, Stage::answer},
+                                                  {16, Stage::answer},   {1, Stage::answer}};
+  for (const auto& [chunk, stage] : ways) {
     if (chunk == 1 && golden.tokens.size() > 1000) continue;
     GpuEngine engine(*model, StorageFormat::bf16, {.rows_max = 8192});
-    const auto logits = logits_of(*engine.model, *engine.pool, golden.tokens, chunk, golden.rows);
+    const auto logits =
+        logits_of(*engine.model, *engine.pool, golden.tokens, chunk, golden.rows, stage);
     const double error = relative_error(logits, golden.logits);
-    std::printf("%s, chunks of %u: relative error %.5f\n", GetParam().title, chunk, error);
-    RecordProperty("relative_error_chunk_" + std::to_string(chunk), std::to_string(error));
+    std::printf("%s, chunks of %u of %s: relative error %.5f\n", GetParam().title, chunk,
+                stage == Stage::prompt ? "prompt" : "answer", error);
     EXPECT_LT(error, 2e-2) << "chunks of " << chunk;
   }
 }
@@ -92,6 +96,48 @@ TEST_F(GpuLlama, LeavesRecordsThatProveTheirTokens) {
   }
 }
 
+// All bytes of the records of a prompt's complete blocks.
+std::vector<std::byte> records_of(GpuEngine& engine, std::span<const Token> tokens,
+                                  std::uint32_t chunk) {
+  Sequence sequence(*engine.pool, {}, static_cast<std::uint32_t>(tokens.size()));
+  while (sequence.length() < tokens.size()) {
+    const auto rest = tokens.subspan(sequence.length());
+    const StepInput input{&sequence, rest.first(std::min<std::size_t>(chunk, rest.size()))};
+    EXPECT_TRUE(engine.model->step({&input, 1}, {}));
+  }
+  engine.model->wait();
+  const RecordLayout& layout = engine.pool->layout();
+  const std::size_t scales = std::size_t{layout.layers} * 2 * layout.kv_heads * sizeof(float);
+  const std::size_t bytes = layout.header_bytes + layout.payload_bytes;
+  std::vector<std::byte> all(sequence.blocks_complete() * bytes);
+  for (std::uint32_t block = 0; block < sequence.blocks_complete(); ++block) {
+    std::byte* const to = all.data() + block * bytes;
+    EXPECT_EQ(cudaMemcpy(to, sequence.records()[block], bytes, cudaMemcpyDeviceToHost),
+              cudaSuccess);
+    std::fill(to + layout.scales_offset + (has_scales(layout.format) ? scales : 0),
+              to + layout.header_bytes, std::byte{});  // nobody writes there
+  }
+  return all;
+}
+
+TEST_F(GpuLlama, PromptsLeaveTheSameBitsInChunksOfAnySize) {
+  const auto tokens = random_tokens(1600, 300, 12);
+  for (const char* config : {kFamilies[0].config, kFamilies[2].config, "tiny"}) {
+    const auto path = source_directory() / config;
+    const auto known = random_shape(std::filesystem::exists(path) ? path.string() : config).value();
+    Namespace ns = model_->ns(StorageFormat::fp8_e4m3);
+    ns.layers = known.config.layers;
+    ns.kv_heads = known.config.kv_heads;
+    ns.head_dim_k = ns.head_dim_v = known.config.head_dim;
+    GpuEngine engine(known.config, describe_random_weights(known.config, 5), RecordLayout::of(ns),
+                     {.rows_max = 2048});
+    const auto whole = records_of(engine, tokens, 2048);
+    for (const std::uint32_t chunk : {1024U, 512U, 100U, 48U, 16U, 7U}) {
+      EXPECT_TRUE(records_of(engine, tokens, chunk) == whole) << config << " " << chunk;
+    }
+  }
+}
+
 // `count` sequences: a prompt each, one after the other, then 40 tokens side by side.
 std::vector<std::vector<Token>> answers(GpuEngine& engine, std::uint32_t count,
                                         const SamplerOptions& options) {
@@ -115,7 +161,7 @@ std::vector<std::vector<Token>> answers(GpuEngine& engine, std::uint32_t count,
     std::vector<StepInput> inputs;
     std::vector<Choice> choices;
     for (std::uint32_t i = 0; i < count; ++i) {
-      inputs.push_back({sequences[i].get(), std::span(told[i]).last(1), 1});
+      inputs.push_back({sequences[i].get(), std::span(told[i]).last(1), 1, Stage::answer});
       choices.push_back({samplers[i].options(), samplers[i].draw()});
     }
     std::vector<Token> tokens(count);
