@@ -9,6 +9,7 @@
 namespace kvtier::kernels::cuda {
 namespace {
 
+using device::BlockScales;
 using device::Deal;
 using device::DecodeTile;
 using device::ExactBlock;
@@ -25,42 +26,38 @@ struct DecodeShape {
   // Enough copies in flight to cover the memory's latency, with two thread blocks an SM or more.
   static constexpr int kSlots = kSlotBytes <= 2048 ? 4 : kSlotBytes <= 8192 ? 3 : 2;
   static constexpr int kRingBytes = kDecodeWarps * kSlots * kSlotBytes;
-  static constexpr int kThreadBlocks = kHeadDim <= 128 && kRingBytes <= 52 * 1024 ? 3 : 2;
-
-  static constexpr int merge_bytes(bool wide) {
-    return kDecodeWarps * (wide ? 16 : 8) * (kHeadDim + 2) * static_cast<int>(sizeof(float));
+  // Of an SM; what limits the registers of a thread.
+  static constexpr int thread_blocks(int head_tiles) {
+    return head_tiles == 1 && kHeadDim <= 128 && kRingBytes <= 52 * 1024 ? 4 : 2;
   }
-  static constexpr int shared_bytes(bool wide) {
-    return kRingBytes > merge_bytes(wide) ? kRingBytes : merge_bytes(wide);
+
+  static constexpr int merge_bytes(int head_tiles) {
+    return kDecodeWarps * head_tiles * 8 * (kHeadDim + 2) * static_cast<int>(sizeof(float));
+  }
+  static constexpr int shared_bytes(int head_tiles) {
+    return kRingBytes > merge_bytes(head_tiles) ? kRingBytes : merge_bytes(head_tiles);
   }
 };
 
-// What a warp has to do: of the blocks of its part, turn, turn + turns, ...
-struct WarpWork {
+// What a thread block has to do.
+struct PartWork {
   std::uint32_t row;
   std::uint32_t kv_head;
-  std::uint32_t first_block;  // of the part
-  int stored_blocks;          // of the part
-  int exact_tokens;           // of the row's own block, up to the row; 0 where it is elsewhere
-  int turn;
-  int turns;
+  std::uint32_t first_block;
+  int stored_blocks;
+  int exact_tokens;  // of the row's own block, up to the row; 0 where it is in another part
 };
 
-__device__ bool find_work(const DecodeParams& params, int warp, WarpWork& work) {
-  const int heads = static_cast<int>(params.heads_at_once);
-  work.kv_head = blockIdx.x * params.heads_at_once + static_cast<std::uint32_t>(warp % heads);
-  work.turn = warp / heads;
-  work.turns = kDecodeWarps / heads;
+__device__ bool find_work(const DecodeParams& params, PartWork& work) {
+  work.kv_head = blockIdx.x;
   work.first_block = blockIdx.y * kPartBlocks;
   work.row = blockIdx.z;
   const std::uint32_t position = params.step.positions[work.row];
   const std::uint32_t own = position / kTileTokens;
   if (params.step.row_sequence[work.row] == kNoSequence || own < work.first_block) return false;
   const std::uint32_t before = own - work.first_block;
-  const bool exact = before < kPartBlocks;
-  work.stored_blocks = exact ? static_cast<int>(before) : kPartBlocks;
-  const bool mine = exact && work.stored_blocks % work.turns == work.turn;
-  work.exact_tokens = mine ? static_cast<int>(position % kTileTokens) + 1 : 0;
+  work.stored_blocks = static_cast<int>(min(before, static_cast<std::uint32_t>(kPartBlocks)));
+  work.exact_tokens = before < kPartBlocks ? static_cast<int>(position % kTileTokens) + 1 : 0;
   return true;
 }
 
@@ -68,19 +65,25 @@ __device__ bool find_work(const DecodeParams& params, int warp, WarpWork& work) 
 template <typename Stored>
 struct WarpRecords {
   const std::byte* record = nullptr;
-  float k_scale = 1;
-  float v_scale = 1;
+  BlockScales scales;
 
-  __device__ WarpRecords(const DecodeParams& params, const WarpWork& work, int lane) {
-    const int block = work.turn + lane * work.turns;
+  __device__ WarpRecords(const DecodeParams& params, const PartWork& work, int warp, int lane) {
+    const int block = warp + lane * kDecodeWarps;
     if (block >= work.stored_blocks) return;
     const std::uint32_t sequence = params.step.row_sequence[work.row];
     record = params.step.block_tables[sequence][work.first_block + block];
     if constexpr (Stored::kBytes == 1) {
       const std::size_t head = work.kv_head * sizeof(float);
-      k_scale = *reinterpret_cast<const float*>(record + params.k_scale_offset + head);
-      v_scale = *reinterpret_cast<const float*>(record + params.v_scale_offset + head);
+      const float v = *reinterpret_cast<const float*>(record + params.v_scale_offset + head);
+      scales.k = *reinterpret_cast<const float*>(record + params.k_scale_offset + head);
+      scales.v_log2 = __log2f(v);
+      scales.v_inverse = __frcp_rn(v);
     }
+  }
+  __device__ BlockScales scales_of(int index) const {
+    if constexpr (Stored::kBytes != 1) return {};
+    return {__shfl_sync(0xFFFFFFFF, scales.k, index), __shfl_sync(0xFFFFFFFF, scales.v_log2, index),
+            __shfl_sync(0xFFFFFFFF, scales.v_inverse, index)};
   }
   __device__ const std::byte* of(int index) const {
     return reinterpret_cast<const std::byte*>(
@@ -90,7 +93,7 @@ struct WarpRecords {
 
 template <typename Stored, int kHeadDim>
 __device__ ExactBlock<Stored, kHeadDim> exact_block(const DecodeParams& params,
-                                                    const WarpWork& work, int lane) {
+                                                    const PartWork& work, int lane) {
   const ExactPage page = params.step.pages[params.step.row_page[work.row]];
   const Bf16* k = page.values + params.layer * page.layer_stride +
                   std::size_t{work.kv_head} * kTileTokens * kHeadDim;
@@ -99,11 +102,10 @@ __device__ ExactBlock<Stored, kHeadDim> exact_block(const DecodeParams& params,
 }
 
 // The warps' tiles into one part of the workspace.
-template <typename Stored, int kHeadDim, bool kWide>
-__device__ void merge_warps(const DecodeTile<kHeadDim, kWide>& tile, const DecodeParams& params,
-                            const WarpWork& work, std::byte* shared) {
-  using Tile = DecodeTile<kHeadDim, kWide>;
-  constexpr int kRows = Tile::kRows * 8;
+template <typename Stored, int kHeadDim, int kHeadTiles>
+__device__ void merge_warps(const DecodeTile<kHeadDim, kHeadTiles>& tile,
+                            const DecodeParams& params, const PartWork& work, std::byte* shared) {
+  constexpr int kRows = kHeadTiles * 8;
   constexpr int kVDims = Deal<Stored, kHeadDim>::kVDims;
   auto* sums = reinterpret_cast<float*>(shared);  // [warps][kRows][kHeadDim]
   float* largest = sums + kDecodeWarps * kRows * kHeadDim;
@@ -114,67 +116,64 @@ __device__ void merge_warps(const DecodeTile<kHeadDim, kWide>& tile, const Decod
 
   __syncthreads();  // the rings are done with
 #pragma unroll
-  for (int half = 0; half < Tile::kRows; ++half) {
-    const int row = half * 8 + lane / 4;
-    const float total = device::sum_of_row(tile.total[half]);
+  for (int at = 0; at < kHeadTiles * 2; ++at) {
+    const int row = at / 2 * 8 + lane % 4 * 2 + at % 2;
+    const float total = device::sum_of_column(tile.total[at / 2][at % 2]);
     if (row >= group) continue;
-    if (lane % 4 == 0) {
-      largest[warp * kRows + row] = tile.largest[half];
+    if (lane / 4 == 0) {
+      largest[warp * kRows + row] = tile.largest[at / 2][at % 2];
       totals[warp * kRows + row] = total;
     }
     float* to = sums + (warp * kRows + row) * kHeadDim;
 #pragma unroll
-    for (int i = 0; i < Tile::kTiles; i += 4) {
-#pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        const int dim = Deal<Stored, kHeadDim>::v_dim(i / kVDims, lane % 4 * 2 + c) + i % kVDims;
-        const int at = half * 2 + c;
-        *reinterpret_cast<float4*>(to + dim) = {tile.sums[i][at], tile.sums[i + 1][at],
-                                                tile.sums[i + 2][at], tile.sums[i + 3][at]};
-      }
+    for (int i = 0; i < kHeadDim / 8; i += 4) {
+      const int dim = Deal<Stored, kHeadDim>::v_dim(i / kVDims, lane / 4) + i % kVDims;
+      const float* first = tile.sums[at / 2][i / 2] + at % 2;
+      const float* second = tile.sums[at / 2][i / 2 + 1] + at % 2;
+      *reinterpret_cast<float4*>(to + dim) = {first[0], first[2], second[0], second[2]};
     }
   }
   __syncthreads();
 
-  const int heads = static_cast<int>(params.heads_at_once);
-  const int head_items = group * (kHeadDim / 4);
-  for (int i = static_cast<int>(threadIdx.x); i < heads * head_items; i += kThreads) {
-    const int head = i / head_items;  // of the thread block's
-    const int row = i % head_items / (kHeadDim / 4);
+  const std::size_t part =
+      ((std::size_t{work.row} * params.kv_heads + work.kv_head) * params.parts + blockIdx.y) *
+      params.group;
+  for (int i = static_cast<int>(threadIdx.x); i < group * (kHeadDim / 4); i += kThreads) {
+    const int row = i / (kHeadDim / 4);
     const int dim = i % (kHeadDim / 4) * 4;
     float most = -INFINITY;
-    for (int w = head; w < kDecodeWarps; w += heads) most = fmaxf(most, largest[w * kRows + row]);
+#pragma unroll
+    for (int w = 0; w < kDecodeWarps; ++w) most = fmaxf(most, largest[w * kRows + row]);
     float total = 0;
     float4 sum = {0, 0, 0, 0};
-    for (int w = head; w < kDecodeWarps; w += heads) {
+#pragma unroll
+    for (int w = 0; w < kDecodeWarps; ++w) {
       const float decay = device::exp2_fast(largest[w * kRows + row] - most);
       const float4 x = *reinterpret_cast<const float4*>(sums + (w * kRows + row) * kHeadDim + dim);
       total = __fmaf_rn(totals[w * kRows + row], decay, total);
       sum = {__fmaf_rn(x.x, decay, sum.x), __fmaf_rn(x.y, decay, sum.y),
              __fmaf_rn(x.z, decay, sum.z), __fmaf_rn(x.w, decay, sum.w)};
     }
-    const std::size_t kv_head = blockIdx.x * params.heads_at_once + head;
-    const std::size_t at =
-        ((work.row * params.kv_heads + kv_head) * params.parts + blockIdx.y) * params.group + row;
-    *reinterpret_cast<float4*>(params.part_sums + at * kHeadDim + dim) = sum;
-    if (dim == 0) params.part_sizes[at] = {most, total};
+    *reinterpret_cast<float4*>(params.part_sums + (part + row) * kHeadDim + dim) = sum;
+    if (dim == 0) params.part_sizes[part + row] = {most, total};
   }
 }
 
-template <typename Stored, int kHeadDim, bool kWide>
-__global__ void __launch_bounds__(kThreads, (DecodeShape<Stored, kHeadDim>::kThreadBlocks))
+template <typename Stored, int kHeadDim, int kHeadTiles>
+__global__ void __launch_bounds__(kThreads,
+                                  (DecodeShape<Stored, kHeadDim>::thread_blocks(kHeadTiles)))
     decode_parts(const __grid_constant__ DecodeParams params) {
   using Shape = DecodeShape<Stored, kHeadDim>;
   extern __shared__ __align__(16) std::byte shared[];
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  WarpWork work;
+  PartWork work;
   device::release_dependent_kernel();
   device::wait_for_previous_kernel();
-  if (!find_work(params, warp, work)) return;
+  if (!find_work(params, work)) return;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
 
-  const WarpRecords<Stored> records(params, work, lane);
-  const int blocks = (work.stored_blocks - work.turn + work.turns - 1) / work.turns;
+  const WarpRecords<Stored> records(params, work, warp, lane);
+  const int blocks = (work.stored_blocks - warp + kDecodeWarps - 1) / kDecodeWarps;
   std::byte* ring = shared + warp * Shape::kSlots * Shape::kSlotBytes;
   const std::size_t k_at =
       params.k_offset + std::size_t{work.kv_head} * SlotBlock<Stored, kHeadDim>::kHeadBytes;
@@ -193,28 +192,25 @@ __global__ void __launch_bounds__(kThreads, (DecodeShape<Stored, kHeadDim>::kThr
 
   const std::size_t first_head =
       std::size_t{work.row} * params.kv_heads * params.group + work.kv_head * params.group;
-  const Queries<Stored, kHeadDim, kWide> queries(params.q + first_head * kHeadDim,
-                                                 static_cast<int>(params.group), lane);
-  DecodeTile<kHeadDim, kWide> tile;
-  if (work.exact_tokens != 0) {
-    device::attend_to_block(tile, queries, exact_block<Stored, kHeadDim>(params, work, lane),
-                            params.scale_log2, 1.0F, lane);
+  const Bf16* const q = params.q + first_head * kHeadDim;
+  const int group = static_cast<int>(params.group);
+  DecodeTile<kHeadDim, kHeadTiles> tile;
+  if (work.exact_tokens != 0 && warp == work.stored_blocks % kDecodeWarps) {
+    const Queries<Stored, device::StoredBf16, kHeadDim, kHeadTiles> queries(
+        q, group, params.scale_log2, lane);
+    device::attend_to_block(tile, queries, exact_block<Stored, kHeadDim>(params, work, lane), {},
+                            lane);
   }
+  const Queries<Stored, Stored, kHeadDim, kHeadTiles> queries(q, group, params.scale_log2, lane);
   for (int index = 0; index < blocks; ++index) {
     device::wait_copies<Shape::kSlots - 1>();
     const SlotBlock<Stored, kHeadDim> block = {ring + index % Shape::kSlots * Shape::kSlotBytes,
                                                lane};
-    float factor = params.scale_log2;
-    float v_scale = 1;
-    if constexpr (Stored::kBytes == 1) {
-      factor = __fmul_rn(factor, __shfl_sync(0xFFFFFFFF, records.k_scale, index));
-      v_scale = __shfl_sync(0xFFFFFFFF, records.v_scale, index);
-    }
-    device::attend_to_block(tile, queries, block, factor, v_scale, lane);
+    device::attend_to_block(tile, queries, block, records.scales_of(index), lane);
     fetch(index + Shape::kSlots);
   }
   device::wait_copies<0>();
-  merge_warps<Stored, kHeadDim, kWide>(tile, params, work, shared);
+  merge_warps<Stored>(tile, params, work, shared);
 }
 
 // A sum of parts, relative to the largest score among them.
@@ -311,17 +307,16 @@ __global__ void __launch_bounds__(kCombineThreads)
                  device::pack_bf16(all.sum.z * inverse, all.sum.w * inverse)};
 }
 
-template <typename Stored, int kHeadDim, bool kWide>
+template <typename Stored, int kHeadDim, int kHeadTiles>
 void launch_decode(const DecodeParams& params, Stream stream) {
-  constexpr int kShared = DecodeShape<Stored, kHeadDim>::shared_bytes(kWide);
+  constexpr int kShared = DecodeShape<Stored, kHeadDim>::shared_bytes(kHeadTiles);
   const std::uint32_t rows = params.step.rows;
-  device::allow_shared_memory(decode_parts<Stored, kHeadDim, kWide>, kShared);
-  device::launch_dependent(
-      decode_parts<Stored, kHeadDim, kWide>,
-      {.grid = dim3(params.kv_heads / params.heads_at_once, params.parts, rows),
-       .threads = kThreads,
-       .shared_bytes = kShared},
-      stream, params);
+  device::allow_shared_memory(decode_parts<Stored, kHeadDim, kHeadTiles>, kShared);
+  device::launch_dependent(decode_parts<Stored, kHeadDim, kHeadTiles>,
+                           {.grid = dim3(params.kv_heads, params.parts, rows),
+                            .threads = kThreads,
+                            .shared_bytes = kShared},
+                           stream, params);
   device::launch_dependent(
       combine_parts<kHeadDim>,
       {.grid = dim3(params.kv_heads * params.group, rows), .threads = kCombineThreads}, stream,
@@ -331,9 +326,9 @@ void launch_decode(const DecodeParams& params, Stream stream) {
 template <typename Stored, int kHeadDim>
 void launch_decode_of_group(const DecodeParams& params, Stream stream) {
   if (params.group <= 8) {
-    launch_decode<Stored, kHeadDim, false>(params, stream);
+    launch_decode<Stored, kHeadDim, 1>(params, stream);
   } else {
-    launch_decode<Stored, kHeadDim, true>(params, stream);
+    launch_decode<Stored, kHeadDim, 2>(params, stream);
   }
 }
 
@@ -389,7 +384,6 @@ void decode_attention(const DecodeAttentionArgs& args, Stream stream) {
   params.layer = args.layer;
   params.kv_heads = layout.kv_heads;
   params.group = args.heads / layout.kv_heads;
-  params.heads_at_once = layout.kv_heads % 4 == 0 ? 4 : layout.kv_heads % 2 == 0 ? 2 : 1;
   params.parts = parts_of(args.context_max);
   params.scale_log2 = args.scale * 1.44269504F;
   switch (layout.format) {

@@ -1,8 +1,7 @@
 // Decode attention, the kernels. A thread block is one part (kPartBlocks blocks at a fixed place of
-// the context) of one row and up to four neighbouring KV heads, whose K and V lie side by side in a
-// record; a warp has one KV head with all its query heads as rows of one tensor-core tile. Where
-// there are fewer KV heads, several warps of a head take the blocks in turn and merge at the end. A
-// part is what it is whatever else the call has, so a row's result depends on nothing but the row.
+// the context) of one row and one KV head; its warps take the part's blocks in turn, each with all
+// query heads of the KV head as columns of a tensor-core tile, and merge at the end. A part is what
+// it is whatever else the call has, so a row's result depends on nothing but the row.
 //
 // Blocks stream through shared memory by asynchronous copies. Every lane copies exactly the pieces
 // that it will multiply, so that a warp needs no barrier: tokens and dims of a tile may be dealt to
@@ -24,8 +23,8 @@
 namespace kvtier::kernels::cuda {
 
 inline constexpr int kDecodeWarps = 4;
-inline constexpr int kPartBlocks = 32;
-static_assert(kPartBlocks <= 32, "a lane looks up each block of a warp");
+inline constexpr int kPartBlocks = 64;
+static_assert(kPartBlocks / kDecodeWarps <= 32, "a lane looks up each block of a warp");
 
 struct DecodeParams {
   StepRows step;
@@ -37,8 +36,7 @@ struct DecodeParams {
   std::uint64_t k_scale_offset, v_scale_offset;  // of the layer in a record; FP8 only
   std::uint32_t layer;
   std::uint32_t kv_heads;
-  std::uint32_t group;          // query heads of a KV head
-  std::uint32_t heads_at_once;  // KV heads of a thread block: 1, 2 or 4
+  std::uint32_t group;  // query heads of a KV head
   std::uint32_t parts;
   float scale_log2;
 };
@@ -164,143 +162,204 @@ struct ExactBlock {
   }
 };
 
-// A warp's running softmax of one KV head's query heads. Rows 8 to 15 of the tile are used only
-// where kWide.
-template <int kHeadDim, bool kWide>
+// A warp's running softmax, transposed: tokens or dims are rows of a tensor-core tile, query heads
+// its columns, eight in a tile. Element `i` of a lane is of head 2t + i % 2.
+template <int kHeadDim, int kHeadTiles>
 struct DecodeTile {
-  static constexpr int kTiles = kHeadDim / 8;
-  static constexpr int kRows = kWide ? 2 : 1;
+  static constexpr int kSumTiles = kHeadDim / 16;
+  static constexpr int kHeads = kHeadTiles * 8;
 
-  float sums[kTiles][4] = {};
-  float largest[kRows];
-  float total[kRows] = {};
+  // Rows g and g + 8 of tile i are the (2i)-th and the next of the dims dealt to lanes of g.
+  float sums[kHeadTiles][kSumTiles][4] = {};
+  float largest[kHeadTiles][2];  // of the scores and the logarithms of V's scales, in log2
+  float total[kHeadTiles][2] = {};
 
   __device__ DecodeTile() {
-#pragma unroll
-    for (float& x : largest) x = -INFINITY;
+    for (auto& heads : largest) heads[0] = heads[1] = -INFINITY;
   }
 };
 
-// Q as the first operand, its columns in the order in which lanes hold K. Where K is FP8, the four
-// numbers of a step are taken as (0, 2) and (1, 3), as they come out of widen().
-template <typename Stored, int kHeadDim, bool kWide>
+// Q as the second operand, its rows in the order in which lanes hold K: of type Element, the four
+// numbers of a step as widen() gives those of Stored. FP16 has not the range of BF16: each head is
+// brought to [2^14, 2^15) by a power of two, which `scale` undoes.
+template <typename Stored, typename Element, int kHeadDim, int kHeadTiles>
 struct Queries {
   using Deal = device::Deal<Stored, kHeadDim>;
   static constexpr int kSteps = kHeadDim / 16;
   static constexpr int kPieceSteps = Deal::kKDims / 4;
-  static constexpr bool kInterleaved = Stored::kBytes == 1;
+  static constexpr bool kFp16 = Element::kBytes == 1;
 
-  std::uint32_t words[kSteps][kWide ? 4 : 2];
+  std::uint32_t words[kHeadTiles][kSteps][2];
+  float scale[kHeadTiles][2];  // of the lane's heads 2t and 2t + 1
 
-  // q is [group][kHeadDim]; the rows beyond are zero.
-  __device__ Queries(const Bf16* q, int group, int lane) {
+  // q is [group][kHeadDim]; the heads beyond are zero.
+  __device__ Queries(const Bf16* q, int group, float factor, int lane) {
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      const int dim = Deal::k_dim(step / kPieceSteps, lane % 4) + step % kPieceSteps * 4;
+    for (int tile = 0; tile < kHeadTiles; ++tile) {
+      const int head = tile * 8 + lane / 4;
 #pragma unroll
-      for (int half = 0; half < (kWide ? 2 : 1); ++half) {
-        const int row = half * 8 + lane / 4;
+      for (int step = 0; step < kSteps; ++step) {
+        const int dim = Deal::k_dim(step / kPieceSteps, lane % 4) + step % kPieceSteps * 4;
         uint2 x = {0, 0};
-        if (row < group) x = *reinterpret_cast<const uint2*>(q + row * kHeadDim + dim);
+        if (head < group) x = *reinterpret_cast<const uint2*>(q + head * kHeadDim + dim);
         order(x.x, x.y);
-        words[step][half * 2] = x.x;
-        words[step][half * 2 + 1] = x.y;
+        words[tile][step][0] = x.x;
+        words[tile][step][1] = x.y;
       }
+      scale[tile][0] = scale[tile][1] = factor;
+      if constexpr (kFp16) to_fp16(words[tile], scale[tile], lane);
     }
   }
 
   static __device__ void order(std::uint32_t& first, std::uint32_t& second) {
-    if constexpr (kInterleaved) {
+    if constexpr (Stored::kInterleaved) {
       const std::uint32_t even = __byte_perm(first, second, 0x5410);
       second = __byte_perm(first, second, 0x7632);
       first = even;
     }
   }
 
-  __device__ void multiply(float (&scores)[4], int step, std::uint32_t b0, std::uint32_t b1) const {
-    if constexpr (kWide) {
-      multiply_add(scores, words[step][0], words[step][2], words[step][1], words[step][3], b0, b1);
-    } else {
-      multiply_add(scores, words[step][0], 0, words[step][1], 0, b0, b1);
+ private:
+  static __device__ float low(std::uint32_t pair) {
+    return __uint_as_float(pair << 16);
+  }
+  static __device__ float high(std::uint32_t pair) {
+    return __uint_as_float(pair & 0xFFFF0000U);
+  }
+
+  static __device__ void to_fp16(std::uint32_t (&of_head)[kSteps][2], float (&scale)[2], int lane) {
+    float largest = 0x1p-100F;
+#pragma unroll
+    for (int i = 0; i < kSteps * 2; ++i) {
+      const std::uint32_t pair = of_head[i / 2][i % 2];
+      largest = fmaxf(largest, fmaxf(fabsf(low(pair)), fabsf(high(pair))));
+    }
+    largest = max_of_row(largest);
+    const int exponent = static_cast<int>(__float_as_uint(largest) >> 23) - 127;
+    const float up = __uint_as_float(static_cast<std::uint32_t>(127 + 14 - exponent) << 23);
+#pragma unroll
+    for (int i = 0; i < kSteps * 2; ++i) {
+      std::uint32_t& pair = of_head[i / 2][i % 2];
+      pair = pack_fp16(low(pair) * up, high(pair) * up);
+    }
+    const float down = 1.0F / up;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      scale[i] *= __shfl_sync(0xFFFFFFFF, down, (lane % 4 * 2 + i) * 4);
     }
   }
 };
 
-// scores[0] of tokens 0 .. 7, scores[1] of tokens 8 .. 15, before any scale.
-template <typename Q, typename Block>
-__device__ inline void score_block(const Q& queries, const Block& block, float (&scores)[2][4]) {
+template <typename Element>
+__device__ inline void multiply_elements(float (&d)[4], const std::uint32_t (&a)[4],
+                                         std::uint32_t b0, std::uint32_t b1) {
+  if constexpr (Element::kBytes == 1) {
+    multiply_add_fp16(d, a[0], a[1], a[2], a[3], b0, b1);
+  } else {
+    multiply_add(d, a[0], a[1], a[2], a[3], b0, b1);
+  }
+}
+
+// scores[tile] = K Q^T before any scale: of tokens g, then g + 8, and the lane's two heads.
+template <typename Q, typename Block, int kHeadTiles>
+__device__ inline void score_block(const Q& queries, const Block& block,
+                                   float (&scores)[kHeadTiles][4]) {
   using Deal = typename Block::Deal;
   using Element = typename Block::Element;
 #pragma unroll
   for (int piece = 0; piece < Deal::kKPieces; ++piece) {
+    std::uint32_t words[2][Deal::kKDims * Element::kBytes / 4];
+    block.k_piece(0, piece, words[0]);
+    block.k_piece(1, piece, words[1]);
 #pragma unroll
-    for (int which = 0; which < 2; ++which) {
-      std::uint32_t words[Deal::kKDims * Element::kBytes / 4];
-      block.k_piece(which, piece, words);
+    for (int i = 0; i < Q::kPieceSteps; ++i) {
+      std::uint32_t a[4];
 #pragma unroll
-      for (int i = 0; i < Q::kPieceSteps; ++i) {
-        std::uint32_t b0;
-        std::uint32_t b1;
+      for (int which = 0; which < 2; ++which) {
         if constexpr (Element::kBytes == 1) {
-          widen<Element>(words[i], b0, b1);
+          widen(Element{}, words[which][i], a[which], a[which + 2]);
         } else {
-          b0 = words[i * 2];
-          b1 = words[i * 2 + 1];
-          Q::order(b0, b1);
+          a[which] = words[which][i * 2];
+          a[which + 2] = words[which][i * 2 + 1];
+          Q::order(a[which], a[which + 2]);
         }
-        queries.multiply(scores[which], piece * Q::kPieceSteps + i, b0, b1);
+      }
+      const int step = piece * Q::kPieceSteps + i;
+#pragma unroll
+      for (int tile = 0; tile < kHeadTiles; ++tile) {
+        multiply_elements<Element>(scores[tile], a, queries.words[tile][step][0],
+                                   queries.words[tile][step][1]);
       }
     }
   }
 }
 
-// Takes scores, times `factor` in units of log2, into the running softmax; leaves in `weights` the
-// first operand of P V, the weights times `v_scale`.
-template <typename Tile, typename Block>
-__device__ inline void weigh_block(Tile& tile, const Block& block, const float (&scores)[2][4],
-                                   float factor, float v_scale, int lane,
-                                   std::uint32_t (&weights)[4]) {
-  float decay[Tile::kRows];
+// The scales of one stored block; of an exact one they are 1.
+struct BlockScales {
+  float k = 1;
+  float v_log2 = 0;
+  float v_inverse = 1;
+};
+
+// Takes scores into the running softmax and leaves the weights as the second operand of V^T P^T.
+// The scale of V is in the weights, as a summand of the scores, so that the largest of them is 1
+// whatever the scales are; in the total of weights it is taken out again.
+template <typename Element, typename Tile, typename Block, int kHeadTiles>
+__device__ inline void weigh_block(Tile& tile, const Block& block,
+                                   const float (&scores)[kHeadTiles][4],
+                                   const float (&q_scale)[kHeadTiles][2], const BlockScales& scales,
+                                   int lane, std::uint32_t (&weights)[kHeadTiles][2]) {
+  float decay[kHeadTiles][2];
   bool decays = false;
 #pragma unroll
-  for (int row = 0; row < Tile::kRows; ++row) {
+  for (int n = 0; n < kHeadTiles; ++n) {
     float x[4];
-    float largest = tile.largest[row];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int token = i / 2 * 8 + lane % 4 * 2 + i % 2;
-      x[i] = block.sees(token) ? __fmul_rn(scores[i / 2][row * 2 + i % 2], factor) : -INFINITY;
-      largest = fmaxf(largest, x[i]);
+      const float factor = __fmul_rn(q_scale[n][i % 2], scales.k);
+      x[i] = block.sees(i / 2 * 8 + lane / 4) ? __fmaf_rn(scores[n][i], factor, scales.v_log2)
+                                              : -INFINITY;
     }
-    largest = max_of_row(largest);
-    decay[row] = exp2_fast(__fadd_rn(tile.largest[row], -largest));
-    decays |= tile.largest[row] != largest;
-    tile.largest[row] = largest;
 #pragma unroll
-    for (float& w : x) w = exp2_fast(__fadd_rn(w, -largest));
-    const float sum = __fadd_rn(__fadd_rn(x[0], x[1]), __fadd_rn(x[2], x[3]));
-    tile.total[row] = __fmaf_rn(tile.total[row], decay[row], sum);
-    weights[row] = pack_bf16(__fmul_rn(x[0], v_scale), __fmul_rn(x[1], v_scale));
-    weights[row + 2] = pack_bf16(__fmul_rn(x[2], v_scale), __fmul_rn(x[3], v_scale));
+    for (int i = 0; i < 2; ++i) {
+      const float largest = fmaxf(tile.largest[n][i], max_of_column(fmaxf(x[i], x[i + 2])));
+      decay[n][i] = exp2_fast(__fadd_rn(tile.largest[n][i], -largest));
+      decays |= tile.largest[n][i] != largest;
+      tile.largest[n][i] = largest;
+      x[i] = exp2_fast(__fadd_rn(x[i], -largest));
+      x[i + 2] = exp2_fast(__fadd_rn(x[i + 2], -largest));
+      tile.total[n][i] = __fmaf_rn(__fadd_rn(x[i], x[i + 2]), scales.v_inverse,
+                                   __fmul_rn(tile.total[n][i], decay[n][i]));
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float* of_token = x + half * 2;
+      weights[n][half] = transpose(Element::kBytes == 1 ? pack_fp16(of_token[0], of_token[1])
+                                                        : pack_bf16(of_token[0], of_token[1]));
+    }
   }
-  if constexpr (Tile::kRows == 1) weights[1] = weights[3] = 0;
   if (!__any_sync(0xFFFFFFFF, decays)) return;  // a product with 1 changes no bit
 #pragma unroll
-  for (auto& sum : tile.sums) {
+  for (int n = 0; n < kHeadTiles; ++n) {
 #pragma unroll
-    for (int i = 0; i < Tile::kRows * 2; ++i) sum[i] = __fmul_rn(sum[i], decay[i / 2]);
+    for (auto& sum : tile.sums[n]) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sum[i] = __fmul_rn(sum[i], decay[n][i % 2]);
+    }
   }
 }
 
-// Adds the weighted values: tile i of the sums has, in its column c, the dim that lanes with g = c
-// hold as their i-th.
-template <typename Tile, typename Block>
+// sums += V^T P^T.
+template <typename Stored, typename Tile, typename Block, int kHeadTiles>
 __device__ inline void add_block(Tile& tile, const Block& block,
-                                 const std::uint32_t (&weights)[4]) {
+                                 const std::uint32_t (&weights)[kHeadTiles][2]) {
   using Deal = typename Block::Deal;
   using Element = typename Block::Element;
   constexpr int kWordDims = 4 / Element::kBytes;
   constexpr int kWords = Deal::kVDims / kWordDims;
+  constexpr bool kPairsOfRows = Element::kBytes == 2 || Element::kInterleaved;
+  constexpr std::uint32_t kFirst = kPairsOfRows ? 0x5410 : 0x5140;
+  constexpr std::uint32_t kSecond = kPairsOfRows ? 0x7632 : 0x7362;
 #pragma unroll
   for (int piece = 0; piece < Deal::kVPieces; ++piece) {
     std::uint32_t rows[4][kWords];
@@ -308,36 +367,43 @@ __device__ inline void add_block(Tile& tile, const Block& block,
     for (int which = 0; which < 4; ++which) block.v_piece(which, piece, rows[which]);
 #pragma unroll
     for (int word = 0; word < kWords; ++word) {
-      std::uint32_t b[2][kWordDims];
+      std::uint32_t pairs[kWordDims][2];  // of each dim, tokens 2t and 2t + 1, then 8 on
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const std::uint32_t low = __byte_perm(rows[i * 2][word], rows[i * 2 + 1][word], 0x5410);
-        const std::uint32_t high = __byte_perm(rows[i * 2][word], rows[i * 2 + 1][word], 0x7632);
+        const std::uint32_t first = __byte_perm(rows[i * 2][word], rows[i * 2 + 1][word], kFirst);
+        const std::uint32_t second = __byte_perm(rows[i * 2][word], rows[i * 2 + 1][word], kSecond);
         if constexpr (Element::kBytes == 1) {
-          widen<Element>(low, b[i][0], b[i][1]);
-          widen<Element>(high, b[i][2], b[i][3]);
+          widen(Element{}, first, pairs[0][i], pairs[1][i]);
+          widen(Element{}, second, pairs[2][i], pairs[3][i]);
         } else {
-          b[i][0] = low;
-          b[i][1] = high;
+          pairs[0][i] = first;
+          pairs[1][i] = second;
         }
       }
 #pragma unroll
-      for (int i = 0; i < kWordDims; ++i) {
-        multiply_add(tile.sums[piece * Deal::kVDims + word * kWordDims + i], weights[0], weights[1],
-                     weights[2], weights[3], b[0][i], b[1][i]);
+      for (int dim = 0; dim < kWordDims; dim += 2) {
+        const std::uint32_t a[4] = {pairs[dim][0], pairs[dim + 1][0], pairs[dim][1],
+                                    pairs[dim + 1][1]};
+        const int at = (piece * Deal::kVDims + word * kWordDims + dim) / 2;
+#pragma unroll
+        for (int n = 0; n < kHeadTiles; ++n) {
+          multiply_elements<Element>(tile.sums[n][at], a, weights[n][0], weights[n][1]);
+        }
       }
     }
   }
 }
 
-template <typename Tile, typename Q, typename Block>
-__device__ inline void attend_to_block(Tile& tile, const Q& queries, const Block& block,
-                                       float factor, float v_scale, int lane) {
-  float scores[2][4] = {};
+template <typename Stored, int kHeadDim, int kHeadTiles, typename Block>
+__device__ inline void attend_to_block(
+    DecodeTile<kHeadDim, kHeadTiles>& tile,
+    const Queries<Stored, typename Block::Element, kHeadDim, kHeadTiles>& queries,
+    const Block& block, const BlockScales& scales, int lane) {
+  float scores[kHeadTiles][4] = {};
   score_block(queries, block, scores);
-  std::uint32_t weights[4];
-  weigh_block(tile, block, scores, factor, v_scale, lane, weights);
-  add_block(tile, block, weights);
+  std::uint32_t weights[kHeadTiles][2];
+  weigh_block<typename Block::Element>(tile, block, scores, queries.scale, scales, lane, weights);
+  add_block<Stored>(tile, block, weights);
 }
 
 }  // namespace device

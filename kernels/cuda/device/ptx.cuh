@@ -66,6 +66,24 @@ __device__ inline void multiply_add(float (&d)[4], std::uint32_t a0, std::uint32
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+// The same of FP16.
+__device__ inline void multiply_add_fp16(float (&d)[4], std::uint32_t a0, std::uint32_t a1,
+                                         std::uint32_t a2, std::uint32_t a3, std::uint32_t b0,
+                                         std::uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+// Of an 8x8 matrix of 16-bit elements, a lane holding columns 2t and 2t + 1 of row g: the same of
+// its transpose.
+__device__ inline std::uint32_t transpose(std::uint32_t x) {
+  std::uint32_t y;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+  return y;
+}
+
 // 2^x; 0 for minus infinity.
 __device__ inline float exp2_fast(float x) {
   float y;
@@ -80,6 +98,12 @@ __device__ inline std::uint32_t pack_bf16(float low, float high) {
   return packed;
 }
 
+__device__ inline std::uint32_t pack_fp16(float low, float high) {
+  std::uint32_t packed;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+  return packed;
+}
+
 // The largest of the four lanes that share a row of `d`; their sum.
 __device__ inline float max_of_row(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFF, x, 1));
@@ -88,6 +112,18 @@ __device__ inline float max_of_row(float x) {
 __device__ inline float sum_of_row(float x) {
   x = __fadd_rn(x, __shfl_xor_sync(0xFFFFFFFF, x, 1));
   return __fadd_rn(x, __shfl_xor_sync(0xFFFFFFFF, x, 2));
+}
+
+// The same of the eight lanes that share a column.
+__device__ inline float max_of_column(float x) {
+#pragma unroll
+  for (int i = 4; i <= 16; i *= 2) x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFF, x, i));
+  return x;
+}
+__device__ inline float sum_of_column(float x) {
+#pragma unroll
+  for (int i = 4; i <= 16; i *= 2) x = __fadd_rn(x, __shfl_xor_sync(0xFFFFFFFF, x, i));
+  return x;
 }
 
 // Lets the next kernel of the stream begin where it was launched as a dependent one; waits for the

@@ -1,48 +1,59 @@
-// Stored elements as BF16 pairs for the tensor cores. FP8 values are exact in BF16; scales are not
-// applied here.
+// Stored elements as pairs for the tensor cores: FP8 as FP16, in which both formats are exact; BF16
+// as it is. Scales are not applied here.
 #pragma once
-
-#include <cuda_bf16.h>
 
 #include <cstdint>
 
 namespace kvtier::kernels::cuda::device {
 
-// An FP8 code in the upper byte of a 16-bit half, shifted right by kShift, is the BF16 of the same
-// digits with the exponent bias still FP8's; the product with kFactor (a power of two, in both
-// halves) mends it, subnormals too. Infinities and NaN come out finite: the quantiser saturates,
-// and a NaN in a record is of a model that is broken anyway.
+// kInterleaved: widen() gives of four codes numbers 0 and 2, then 1 and 3; else 0 and 1, then 2
+// and 3.
 struct StoredE4m3 {
   static constexpr int kBytes = 1;
-  static constexpr int kShift = 4;
-  static constexpr std::uint32_t kFactor = 0x7B807B80;  // 2^120
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  static constexpr bool kInterleaved = false;  // one instruction a pair
+#else
+  static constexpr bool kInterleaved = true;
+#endif
 };
 struct StoredE5m2 {
   static constexpr int kBytes = 1;
-  static constexpr int kShift = 3;
-  static constexpr std::uint32_t kFactor = 0x77807780;  // 2^112
+  static constexpr bool kInterleaved = true;
 };
 struct StoredBf16 {
   static constexpr int kBytes = 2;
+  static constexpr bool kInterleaved = false;
 };
 
-__device__ inline std::uint32_t multiply_bf16x2(std::uint32_t a, std::uint32_t b) {
-  std::uint32_t product;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;"
-      : "=r"(product)
-      : "r"(a), "r"(b), "r"(0x80008000U));  // minus zero keeps the sign of a zero product
-  return product;
+// An E5M2 code is the upper half of the FP16 of the same value.
+__device__ inline void widen(StoredE5m2, std::uint32_t codes, std::uint32_t& first,
+                             std::uint32_t& second) {
+  first = codes << 8 & 0xFF00FF00U;
+  second = codes & 0xFF00FF00U;
 }
 
-// Of four FP8 codes: `even` is numbers 0 and 2, `odd` numbers 1 and 3.
-template <typename Stored>
-__device__ inline void widen(std::uint32_t codes, std::uint32_t& even, std::uint32_t& odd) {
+__device__ inline void widen(StoredE4m3, std::uint32_t codes, std::uint32_t& first,
+                             std::uint32_t& second) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  asm("{\n"
+      ".reg .b16 low, high;\n"
+      "mov.b32 {low, high}, %2;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, low;\n"
+      "cvt.rn.f16x2.e4m3x2 %1, high;\n"
+      "}\n"
+      : "=r"(first), "=r"(second)
+      : "r"(codes));
+#else
+  // The digits of a code, moved to those of an FP16, have an exponent that is 8 too small. NaN
+  // comes out finite: a NaN in a record is of a model that is broken anyway.
   constexpr std::uint32_t kSigns = 0x80008000;
-  constexpr std::uint32_t kDigits = Stored::kShift == 4 ? 0x07F007F0 : 0x0FE00FE0;
-  const std::uint32_t low = (codes << 8 & kSigns) | (codes << (8 - Stored::kShift) & kDigits);
-  const std::uint32_t high = (codes & kSigns) | (codes >> Stored::kShift & kDigits);
-  even = multiply_bf16x2(low, Stored::kFactor);
-  odd = multiply_bf16x2(high, Stored::kFactor);
+  constexpr std::uint32_t kDigits = 0x3F803F80;
+  constexpr std::uint32_t kTwoToThe8 = 0x5C005C00;
+  const std::uint32_t low = (codes << 8 & kSigns) | (codes << 7 & kDigits);
+  const std::uint32_t high = (codes & kSigns) | (codes >> 1 & kDigits);
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(first) : "r"(low), "r"(kTwoToThe8));
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(second) : "r"(high), "r"(kTwoToThe8));
+#endif
 }
 
 }  // namespace kvtier::kernels::cuda::device
