@@ -16,9 +16,15 @@ bool scaled(const RecordLayout& layout) {
   return has_scales(layout.format);
 }
 
-// Of one block's layers in a half of the ring.
+// Of one block's layers in a part of the ring.
 std::size_t scale_bytes(const RecordLayout& layout, std::uint32_t layers) {
   return scaled(layout) ? std::size_t{layers} * 2 * layout.kv_heads * sizeof(float) : 0;
+}
+
+// `count` in the fewest shares of at most `most`, all of about one size.
+std::uint32_t even_share(std::uint32_t count, std::size_t most) {
+  const std::size_t shares = std::max<std::size_t>((count + most - 1) / most, 1);
+  return static_cast<std::uint32_t>((count + shares - 1) / shares);
 }
 
 // Copies collected into calls of kBatch.
@@ -71,12 +77,13 @@ void copy_pieces_by_engine(const std::byte* const* from, std::byte* const* to, s
 }
 
 HostLoader::HostLoader(std::size_t ring_bytes)
-    : half_bytes_(ring_bytes / 2 / kScaleAlignment * kScaleAlignment), ring_(2 * half_bytes_) {
+    : part_bytes_(ring_bytes / kParts / kScaleAlignment * kScaleAlignment),
+      ring_(kParts * part_bytes_) {
   try {
     check(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking), "cudaStreamCreate");
-    for (std::size_t i = 0; i < 2; ++i) {
-      halves_[i].payload = ring_.get() + i * half_bytes_;
-      for (cudaEvent_t* event : {&halves_[i].filled, &halves_[i].drained}) {
+    for (std::size_t i = 0; i < kParts; ++i) {
+      parts_[i].payload = ring_.get() + i * part_bytes_;
+      for (cudaEvent_t* event : {&parts_[i].filled, &parts_[i].drained}) {
         check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreate");
       }
     }
@@ -92,8 +99,8 @@ HostLoader::~HostLoader() {
 
 // The ring is freed after it, and cudaFree waits for the work that uses it.
 void HostLoader::release() noexcept {
-  for (Half& half : halves_) {
-    for (cudaEvent_t event : {half.filled, half.drained}) {
+  for (Part& part : parts_) {
+    for (cudaEvent_t event : {part.filled, part.drained}) {
       if (event != nullptr) cudaEventDestroy(event);
     }
   }
@@ -103,21 +110,20 @@ void HostLoader::release() noexcept {
 void HostLoader::load(const TransferArgs& args, const std::byte* const* records, Stream stream) {
   KVTIER_CHECK(args.first_layer + args.layers <= args.layout.layers);
   const RecordLayout& layout = args.layout;
-  // Whole layers of a block that fit into half of the ring, and as many blocks of those.
-  const std::size_t room = half_bytes_ - kScaleAlignment;
+  // Whole layers of a block that fit into a part of the ring, and as many blocks of those; in
+  // chunks of like size, because the engine would wait behind a small one for a part to be drained.
+  const std::size_t room = part_bytes_ - kScaleAlignment;
   const std::size_t layer_room = layout.layer_bytes + scale_bytes(layout, 1);
   KVTIER_CHECK(layer_room <= room);
-  const auto layers_most = static_cast<std::uint32_t>(
-      std::min<std::size_t>(room / layer_room, std::max(args.layers, 1U)));
-  for (std::uint32_t layer = 0; layer < args.layers; layer += layers_most) {
-    const std::uint32_t layers = std::min(layers_most, args.layers - layer);
-    const auto blocks_most = static_cast<std::uint32_t>(
-        std::min<std::size_t>(room / (layers * layer_room), std::max(args.blocks, 1U)));
-    for (std::uint32_t block = 0; block < args.blocks; block += blocks_most) {
+  const std::uint32_t layers_each = even_share(args.layers, room / layer_room);
+  for (std::uint32_t layer = 0; layer < args.layers; layer += layers_each) {
+    const std::uint32_t layers = std::min(layers_each, args.layers - layer);
+    const std::uint32_t blocks_each = even_share(args.blocks, room / (layers * layer_room));
+    for (std::uint32_t block = 0; block < args.blocks; block += blocks_each) {
       TransferArgs chunk = args;
       chunk.first_layer = args.first_layer + layer;
       chunk.layers = layers;
-      chunk.blocks = std::min(blocks_most, args.blocks - block);
+      chunk.blocks = std::min(blocks_each, args.blocks - block);
       chunk.records = args.records + block;
       const std::size_t first_page = std::size_t{layer} * args.blocks + block;
       chunk.k_pages = args.k_pages + first_page;
@@ -129,29 +135,29 @@ void HostLoader::load(const TransferArgs& args, const std::byte* const* records,
 
 void HostLoader::load_chunk(const TransferArgs& chunk, const std::byte* const* records,
                             std::uint32_t page_pitch, Stream stream) {
-  Half& half = halves_[next_];
-  next_ = 1 - next_;
+  Part& part = parts_[next_];
+  next_ = (next_ + 1) % kParts;
   const RecordLayout& layout = chunk.layout;
   const std::size_t piece = std::size_t{chunk.layers} * layout.layer_bytes;
   auto* scales = reinterpret_cast<float*>(
-      half.payload + round_up(std::size_t{chunk.blocks} * piece, kScaleAlignment));
+      part.payload + round_up(std::size_t{chunk.blocks} * piece, kScaleAlignment));
 
-  check(cudaStreamWaitEvent(copies_, half.drained, 0), "cudaStreamWaitEvent");
+  check(cudaStreamWaitEvent(copies_, part.drained, 0), "cudaStreamWaitEvent");
   Batch batch(Direction::to_device, copies_);
   const std::size_t from = layout.k_offset(chunk.first_layer, 0);
   for (std::uint32_t i = 0; i < chunk.blocks; ++i) {
-    batch.add(half.payload + i * piece, records[i] + from, piece);
+    batch.add(part.payload + i * piece, records[i] + from, piece);
   }
   batch.flush();
-  check(cudaEventRecord(half.filled, copies_), "cudaEventRecord");
+  check(cudaEventRecord(part.filled, copies_), "cudaEventRecord");
 
-  // While the engine copies. The kernel that read this half before is ahead of it on its stream,
+  // While the engine copies. The kernel that read this part before is ahead of it on its stream,
   // which may be another one.
-  check(cudaStreamWaitEvent(stream, half.drained, 0), "cudaStreamWaitEvent");
+  check(cudaStreamWaitEvent(stream, part.drained, 0), "cudaStreamWaitEvent");
   if (scaled(layout)) gather_scales(chunk, scales, stream);
-  check(cudaStreamWaitEvent(stream, half.filled, 0), "cudaStreamWaitEvent");
-  dequantise_staged(chunk, {.payload = half.payload, .scales = scales}, page_pitch, stream);
-  check(cudaEventRecord(half.drained, stream), "cudaEventRecord");
+  check(cudaStreamWaitEvent(stream, part.filled, 0), "cudaStreamWaitEvent");
+  dequantise_staged(chunk, {.payload = part.payload, .scales = scales}, page_pitch, stream);
+  check(cudaEventRecord(part.drained, stream), "cudaEventRecord");
 }
 
 }  // namespace kvtier::kernels::cuda

@@ -41,7 +41,8 @@ class HostLoader {
   void load(const TransferArgs& args, const std::byte* const* records, Stream stream);
 
  private:
-  struct Half {
+  static constexpr std::size_t kParts = 4;
+  struct Part {
     std::byte* payload = nullptr;  // then the scales
     cudaEvent_t filled = nullptr;
     cudaEvent_t drained = nullptr;
@@ -51,11 +52,11 @@ class HostLoader {
   void load_chunk(const TransferArgs& chunk, const std::byte* const* records,
                   std::uint32_t page_pitch, Stream stream);
 
-  std::size_t half_bytes_;
+  std::size_t part_bytes_;
   DeviceArray<std::byte> ring_;
   Stream copies_ = nullptr;
-  Half halves_[2];
-  std::uint32_t next_ = 0;
+  Part parts_[kParts];
+  std::size_t next_ = 0;
 };
 
 }  // namespace kvtier::kernels::cuda

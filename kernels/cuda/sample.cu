@@ -25,6 +25,26 @@ constexpr std::uint32_t kScanThreads = 256;     // of the kernels that share out
 constexpr std::uint32_t kTokensPerPart = 4096;  // of a thread block there
 constexpr std::uint32_t kPickThreads = 1024;
 
+// Sums in shared memory, where only 32 bits are added at once: a 64-bit addition there is a loop
+// that all threads of a bin would contend in.
+struct SplitWeight {
+  std::uint32_t low;
+  std::uint32_t high;
+
+  __device__ __forceinline__ void add(Weight weight) {
+    const auto part = static_cast<std::uint32_t>(weight);
+    const std::uint32_t before = atomicAdd(&low, part);
+    const std::uint32_t carry = before + part < before ? 1 : 0;
+    const std::uint32_t upper = static_cast<std::uint32_t>(weight >> 32) + carry;
+    if (upper != 0) atomicAdd(&high, upper);
+  }
+  __device__ __forceinline__ void set(Weight weight) {
+    low = static_cast<std::uint32_t>(weight);
+    high = static_cast<std::uint32_t>(weight >> 32);
+  }
+  __device__ __forceinline__ Weight get() const { return static_cast<Weight>(high) << 32 | low; }
+};
+
 // Of one row, in the workspace.
 struct RowSpace {
   Weight largest;  // (key, ~id) of the likeliest token, as ordered_pair() gives it
@@ -94,9 +114,12 @@ __global__ void __launch_bounds__(kScanThreads)
   RowSpace& space = spaces[blockIdx.x];
   const SampleRow choice = rows[blockIdx.x];
   if (takes_largest(choice, space.largest)) return;
-  __shared__ Weight weights[kBins];
+  __shared__ SplitWeight weights[kBins];
   __shared__ std::uint32_t counts[kBins];
-  for (std::uint32_t i = threadIdx.x; i < kBins; i += kScanThreads) weights[i] = counts[i] = 0;
+  for (std::uint32_t i = threadIdx.x; i < kBins; i += kScanThreads) {
+    weights[i].set(0);
+    counts[i] = 0;
+  }
   __syncthreads();
   const float largest = logit_in(space.largest);
   const float* row = logits + std::uint64_t{blockIdx.x} * vocabulary;
@@ -107,12 +130,13 @@ __global__ void __launch_bounds__(kScanThreads)
     const std::uint32_t bin = key_of(logit) >> kFirstShift;
     atomicAdd(&counts[bin], 1);
     const Weight weight = weight_of(logit, largest, choice.temperature);
-    if (weight != 0) atomicAdd(&weights[bin], weight);
+    if (weight != 0) weights[bin].add(weight);
   }
   __syncthreads();
   for (std::uint32_t i = threadIdx.x; i < kBins; i += kScanThreads) {
     if (counts[i] != 0) atomicAdd(&space.counts[i], counts[i]);
-    if (weights[i] != 0) atomicAdd(&space.weights[i], weights[i]);
+    const Weight weight = weights[i].get();
+    if (weight != 0) atomicAdd(&space.weights[i], weight);
   }
 }
 
@@ -131,7 +155,7 @@ struct Place {
 };
 
 struct PickShared {
-  Weight weights[kBins];
+  SplitWeight weights[kBins];
   std::uint32_t counts[kBins];
   Weight weight_sums[32];
   std::uint32_t count_sums[32];
@@ -156,8 +180,8 @@ __device__ __forceinline__ void find_bin(PickShared& shared, const Before& befor
   const std::uint32_t top = kBins - 1 - 2 * threadIdx.x;
   const std::uint32_t lane = threadIdx.x % 32;
   const std::uint32_t warp = threadIdx.x / 32;
-  const Before first{shared.counts[top], shared.weights[top]};
-  const Before second{shared.counts[top - 1], shared.weights[top - 1]};
+  const Before first{shared.counts[top], shared.weights[top].get()};
+  const Before second{shared.counts[top - 1], shared.weights[top - 1].get()};
   Before sum{first.count + second.count, first.weight + second.weight};
 #pragma unroll
   for (int distance = 1; distance < 32; distance *= 2) {
@@ -264,7 +288,7 @@ class Row {
  private:
   __device__ void load_first_digit() {
     for (std::uint32_t i = threadIdx.x; i < kBins; i += kPickThreads) {
-      shared_.weights[i] = space_.weights[i];
+      shared_.weights[i].set(space_.weights[i]);
       shared_.counts[i] = space_.counts[i];
     }
     __syncthreads();
@@ -273,7 +297,7 @@ class Row {
   // Histogram of the `bits` bits after the first `known` of the keys that begin with `digits`.
   __device__ void count_next_digit(std::uint32_t digits, std::uint32_t known, std::uint32_t bits) {
     for (std::uint32_t i = threadIdx.x; i < kBins; i += kPickThreads) {
-      shared_.weights[i] = 0;
+      shared_.weights[i].set(0);
       shared_.counts[i] = 0;
     }
     __syncthreads();
@@ -281,7 +305,7 @@ class Row {
       if (key == 0 || key >> (32 - known) != digits) return;
       const std::uint32_t bin = (key >> (32 - known - bits)) & ((1U << bits) - 1);
       atomicAdd(&shared_.counts[bin], 1);
-      atomicAdd(&shared_.weights[bin], weight_at(key));
+      shared_.weights[bin].add(weight_at(key));
     });
     __syncthreads();
   }

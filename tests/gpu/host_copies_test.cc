@@ -63,11 +63,11 @@ TEST_F(GpuHostCopies, LoadedPagesAreTheTwinsForEveryFormat) {
   }
 }
 
-// The halves are filled and drained many times over.
+// The parts of the ring are filled and drained many times over.
 TEST_F(GpuHostCopies, LoadsThroughARingOfFewBlocksOrOneLayer) {
   const KvShape kv{.kv_heads = 4, .head_dim_k = 128, .head_dim_v = 128, .layers = 7};
   const std::size_t layer = kv.layout().layer_bytes;
-  for (const std::size_t ring : {2 * layer + 2048, 7 * layer, 40 * layer, 4000 * layer}) {
+  for (const std::size_t ring : {4 * layer + 4096, 14 * layer, 80 * layer, 8000 * layer}) {
     for (const std::uint32_t layers_a_call : {1U, 3U, 7U}) {
       expect_load_like_the_twin(
           {.kv = kv, .blocks = 150, .layers = 7, .thread_blocks = layers_a_call == 3 ? 16U : 0U},
