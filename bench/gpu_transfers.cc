@@ -5,6 +5,7 @@
 #include "bench/gpu_commands.h"
 #include "bench/gpu_shape.h"
 #include "bench/gpu_timing.h"
+#include "kernels/cuda/host_copies.h"
 #include "kernels/cuda/memory.h"
 
 namespace kvtier::bench {
@@ -12,6 +13,7 @@ namespace {
 
 using kernels::cuda::check;
 using kernels::cuda::DeviceArray;
+using kernels::cuda::Direction;
 using kernels::cuda::PinnedMemfd;
 using kernels::cuda::TransferArgs;
 
@@ -71,11 +73,9 @@ class Blocks {
 
   std::size_t payload_bytes() const { return kBlocks * layout_.payload_bytes; }
   std::size_t record_bytes() const { return layout_.record_bytes; }
-  std::byte* host_record(std::uint32_t block) const { return host_records_[block]; }
+  std::byte* const* host_records() const { return host_records_.data(); }
   std::byte* const* host_pointers() const { return host_pointers_.get(); }
-  std::byte* staged_record(std::uint32_t half, std::uint32_t i) const {
-    return staged_records_[half * kStagedBlocks + i];
-  }
+  std::byte* const* staged_records() const { return staged_records_.data(); }
   const PinnedMemfd& host() const { return host_; }
   std::byte* pages() const { return pages_.get(); }
   const RecordLayout& layout() const { return layout_; }
@@ -126,7 +126,7 @@ double copy_rate(const GpuStream& stream, void* to, const void* from, std::size_
 }
 
 // Packs batch by batch into the two halves of the staged records, while the copy engine takes the
-// other half to the host, record by record.
+// other half to the host, whole records to slots in no order.
 class WriteBack {
  public:
   explicit WriteBack(const Blocks& blocks) : blocks_(blocks) {}
@@ -138,12 +138,10 @@ class WriteBack {
       kernels::cuda::quantise_and_pack(blocks_.pack(batch, half, kThreadBlocks), stream.get());
       packed_[half].record(stream.get());
       packed_[half].wait_on(copies_.get());
-      for (std::uint32_t i = 0; i < kStagedBlocks; ++i) {
-        check(cudaMemcpyAsync(blocks_.host_record(batch * kStagedBlocks + i),
-                              blocks_.staged_record(half, i), blocks_.record_bytes(),
-                              cudaMemcpyDeviceToHost, copies_.get()),
-              "cudaMemcpyAsync");
-      }
+      kernels::cuda::copy_pieces_by_engine(
+          blocks_.staged_records() + std::size_t{half} * kStagedBlocks,
+          blocks_.host_records() + std::size_t{batch} * kStagedBlocks, kStagedBlocks, 0,
+          blocks_.record_bytes(), Direction::to_host, copies_.get());
       copied_[half].record(copies_.get());
     }
     copied_[0].wait_on(stream.get());
@@ -156,43 +154,67 @@ class WriteBack {
   GpuEvent packed_[2], copied_[2];
 };
 
+// Adds a row of `bytes` a second against `limit` in GB/s.
+template <typename Work>
+void add_rate(Report& report, const char* name, const GpuStream& stream, std::size_t bytes,
+              double limit, const Work& work) {
+  const double seconds = gpu_seconds(stream, work);
+  report.add(name, static_cast<double>(bytes) / seconds / kGiga, "GB/s", limit);
+}
+
+// From slots in no order to pages, dequantised: by the copy engine and a ring, `layers` at a time;
+// and by kernels that read host memory.
 void measure_load(const Blocks& blocks, const GpuStream& stream, double limit, Report& report) {
-  const auto bytes = static_cast<double>(blocks.payload_bytes());
-  const double at_once = gpu_seconds(stream, [&] {
-    kernels::cuda::gather_and_dequantise(blocks.load(0, Llama8B::kLayers), stream.get());
-  });
-  report.add("gpu.load.host_to_hbm", bytes / at_once / kGiga, "GB/s", limit);
-  const double by_layer = gpu_seconds(stream, [&] {
+  kernels::cuda::HostLoader loader;
+  const auto by_engine = [&](const char* name, std::uint32_t layers) {
+    add_rate(report, name, stream, blocks.payload_bytes(), limit, [&] {
+      for (std::uint32_t layer = 0; layer < Llama8B::kLayers; layer += layers) {
+        loader.load(blocks.load(layer, layers), blocks.host_records(), stream.get());
+      }
+    });
+  };
+  by_engine("gpu.load.host_to_hbm", kernels::cuda::layers_for_engine(blocks.layout()));
+  by_engine("gpu.load.host_to_hbm.by_layer", 1);
+  add_rate(report, "gpu.load.host_to_hbm.by_kernel", stream, blocks.payload_bytes(), limit, [&] {
     for (std::uint32_t layer = 0; layer < Llama8B::kLayers; ++layer) {
       kernels::cuda::gather_and_dequantise(blocks.load(layer, 1), stream.get());
     }
   });
-  report.add("gpu.load.host_to_hbm_by_layer", bytes / by_layer / kGiga, "GB/s", limit);
 }
 
-void measure_copy_pieces(const Blocks& blocks, const GpuStream& stream, double limit,
-                         Report& report) {
-  // Whole records, from host memory to where the pages are.
+// Records as they are, to where the pages are; whole, and the payload layer by layer.
+void measure_copies(const Blocks& blocks, const GpuStream& stream, double limit, Report& report) {
   std::vector<std::byte*> targets;
   for (std::uint32_t i = 0; i < kBlocks; ++i) {
     targets.push_back(blocks.pages() + i * blocks.record_bytes());
   }
   const DeviceArray<std::byte*> to(targets);
-  const double records = gpu_seconds(stream, [&] {
+  const RecordLayout& layout = blocks.layout();
+  const std::uint32_t group = kernels::cuda::layers_for_engine(layout);
+  add_rate(report, "gpu.copy_by_engine.records", stream, kBlocks * blocks.record_bytes(), limit,
+           [&] {
+             kernels::cuda::copy_pieces_by_engine(blocks.host_records(), targets.data(), kBlocks, 0,
+                                                  blocks.record_bytes(), Direction::to_device,
+                                                  stream.get());
+           });
+  add_rate(report, "gpu.copy_by_engine.layers", stream, blocks.payload_bytes(), limit, [&] {
+    for (std::uint32_t layer = 0; layer < Llama8B::kLayers; layer += group) {
+      kernels::cuda::copy_pieces_by_engine(blocks.host_records(), targets.data(), kBlocks,
+                                           layout.k_offset(layer, 0), group * layout.layer_bytes,
+                                           Direction::to_device, stream.get());
+    }
+  });
+  add_rate(report, "gpu.copy_pieces.records", stream, kBlocks * blocks.record_bytes(), limit, [&] {
     kernels::cuda::copy_pieces(blocks.host_pointers(), to.get(), kBlocks, 0, blocks.record_bytes(),
                                kThreadBlocks, stream.get());
   });
-  report.add("gpu.copy_pieces.records",
-             static_cast<double>(kBlocks * blocks.record_bytes()) / records / kGiga, "GB/s", limit);
-  const double layers = gpu_seconds(stream, [&] {
+  add_rate(report, "gpu.copy_pieces.layers", stream, blocks.payload_bytes(), limit, [&] {
     for (std::uint32_t layer = 0; layer < Llama8B::kLayers; ++layer) {
       kernels::cuda::copy_pieces(blocks.host_pointers(), to.get(), kBlocks,
-                                 blocks.layout().k_offset(layer, 0), blocks.layout().layer_bytes,
-                                 kThreadBlocks, stream.get());
+                                 layout.k_offset(layer, 0), layout.layer_bytes, kThreadBlocks,
+                                 stream.get());
     }
   });
-  report.add("gpu.copy_pieces.by_layer",
-             static_cast<double>(blocks.payload_bytes()) / layers / kGiga, "GB/s", limit);
 }
 
 // The packing alone, as fast as the GPU's memory allows; bytes read and written.
@@ -220,12 +242,10 @@ void measure_transfers(Report& report) {
   const double to_host =
       copy_rate(stream, blocks.host().host(), blocks.pages(), bytes, cudaMemcpyDeviceToHost);
   WriteBack write_back(blocks);
-  const double seconds = gpu_seconds(stream, [&] { write_back.run(stream); });
-  report.add("gpu.write_back.hbm_to_host",
-             static_cast<double>(kBlocks * blocks.record_bytes()) / seconds / kGiga, "GB/s",
-             to_host);
+  add_rate(report, "gpu.write_back.hbm_to_host", stream, kBlocks * blocks.record_bytes(), to_host,
+           [&] { write_back.run(stream); });
   measure_load(blocks, stream, to_device, report);  // of the records written back
-  measure_copy_pieces(blocks, stream, to_device, report);
+  measure_copies(blocks, stream, to_device, report);
   measure_pack(blocks, stream, report);
 }
 

@@ -6,6 +6,7 @@
 #include "kernels/cuda/formats.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/staged.h"
 
 namespace kvtier::kernels::cuda {
 namespace {
@@ -70,11 +71,34 @@ struct GatherParams {
   FastDivide piece_chunks;
   FastDivide blocks;
   std::uint32_t first_layer;
+  std::uint32_t layers;
   std::uint32_t chunks_total;
+  std::uint32_t page_pitch;  // pages are at [layer * page_pitch + block]
   const std::byte* const* records;
+  StagedPayload staged;  // in place of the records where it is not null
   void* const* k_pages;
   void* const* v_pages;
 };
+
+// One layer of one block, and the scale of one of its heads.
+struct Origin {
+  const std::byte* payload;
+  const float* scale;
+};
+
+__device__ __forceinline__ Origin origin_of(const GatherParams& p, std::uint32_t block,
+                                            std::uint32_t layer, std::uint32_t side_head) {
+  const SideLayout& sides = p.piece.sides;
+  if (p.staged.payload != nullptr) {
+    const std::uint64_t at = std::uint64_t{block} * p.layers + layer;
+    return {p.staged.payload + at * sides.layer_bytes,
+            p.staged.scales + at * 2 * sides.kv_heads + side_head};
+  }
+  const std::byte* record = p.records[block];
+  layer += p.first_layer;
+  return {record + sides.header_bytes + layer * sides.layer_bytes,
+          reinterpret_cast<const float*>(record + sides.scale_offset(layer, side_head))};
+}
 
 template <DType kStored, DType kPage, int kCount>
 __global__ void __launch_bounds__(kThreads) gather_kernel(const __grid_constant__ GatherParams p) {
@@ -92,19 +116,15 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const __grid_constant_
           min(first + i * kThreads, p.chunks_total - 1);  // no branch: all load
       const std::uint32_t piece = p.piece_chunks.quotient(at);
       const std::uint32_t in_piece = at - piece * p.piece_chunks.divisor();
-      const std::uint32_t layer_index = p.blocks.quotient(piece);
-      const std::uint32_t layer = p.first_layer + layer_index;
-      const std::byte* record = p.records[piece - layer_index * p.blocks.divisor()];
-      chunks[i] = load_once<kFromBytes>(record + p.piece.sides.header_bytes +
-                                        layer * p.piece.sides.layer_bytes +
-                                        std::uint64_t{in_piece} * kFromBytes);
+      const std::uint32_t layer = p.blocks.quotient(piece);
+      const std::uint32_t block = piece - layer * p.blocks.divisor();
       const ChunkPlace place = p.piece.place(in_piece);
-      if constexpr (kScaled) {
-        scales[i] = __ldg(reinterpret_cast<const float*>(
-            record + p.piece.sides.scale_offset(layer, place.side_head)));
-      }
+      const Origin origin = origin_of(p, block, layer, place.side_head);
+      chunks[i] = load_once<kFromBytes>(origin.payload + std::uint64_t{in_piece} * kFromBytes);
+      if constexpr (kScaled) scales[i] = __ldg(origin.scale);
       const std::uint32_t in_page = place.v ? in_piece - p.piece.k_chunks : in_piece;
-      to[i] = static_cast<std::byte*>((place.v ? p.v_pages : p.k_pages)[piece]) +
+      const std::uint64_t page = std::uint64_t{layer} * p.page_pitch + block;
+      to[i] = static_cast<std::byte*>((place.v ? p.v_pages : p.k_pages)[page]) +
               std::uint64_t{in_page} * kToBytes;
     }
 #pragma unroll
@@ -117,26 +137,65 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const __grid_constant_
 }
 
 template <DType kStored, DType kPage, int kCount>
-void launch_gather(const TransferArgs& args, Stream stream) {
+void launch_gather(const TransferArgs& args, const StagedPayload& staged, std::uint32_t page_pitch,
+                   Stream stream) {
   const PieceLayout piece(args.layout, kCount);
   const std::uint64_t layer_chunks = std::uint64_t{piece.chunks()} * args.blocks;
   // Layers of one launch: its chunks are counted below 2^31, with room for one turn of the grid.
   const auto layers_max = static_cast<std::uint32_t>((FastDivide::kLimit / 2) / layer_chunks);
-  KVTIER_CHECK(layers_max > 0);
+  KVTIER_CHECK(layers_max > 0 && (staged.payload == nullptr || args.layers <= layers_max));
   for (std::uint32_t done = 0; done < args.layers; done += layers_max) {
     const std::uint32_t layers = std::min(args.layers - done, layers_max);
-    const std::uint64_t first_piece = std::uint64_t{done} * args.blocks;
+    const std::uint64_t first_page = std::uint64_t{done} * page_pitch;
     const GatherParams params{.piece = piece,
                               .piece_chunks = FastDivide(piece.chunks()),
                               .blocks = FastDivide(args.blocks),
                               .first_layer = args.first_layer + done,
+                              .layers = layers,
                               .chunks_total = static_cast<std::uint32_t>(layers * layer_chunks),
+                              .page_pitch = page_pitch,
                               .records = args.records,
-                              .k_pages = args.k_pages + first_piece,
-                              .v_pages = args.v_pages + first_piece};
+                              .staged = staged,
+                              .k_pages = args.k_pages + first_page,
+                              .v_pages = args.v_pages + first_page};
     gather_kernel<kStored, kPage, kCount>
         <<<grid_for(params.chunks_total, args.thread_blocks), kThreads, 0, stream>>>(params);
     check_launch("gather_and_dequantise");
+  }
+}
+
+void gather(const TransferArgs& args, const StagedPayload& staged, std::uint32_t page_pitch,
+            Stream stream) {
+  KVTIER_CHECK(args.first_layer + args.layers <= args.layout.layers);
+  if (args.blocks == 0 || args.layers == 0) return;
+  with_stored_type(args.layout.format, [&](auto stored) {
+    with_page_type(args.page_type, [&](auto page) {
+      constexpr DType kStored = decltype(stored)::kType;
+      constexpr DType kPage = decltype(page)::kType;
+      constexpr int kCount = 16 / size_of(kStored);
+      if (SideLayout(args.layout).divides(kCount)) {
+        launch_gather<kStored, kPage, kCount>(args, staged, page_pitch, stream);
+      } else {
+        launch_gather<kStored, kPage, 1>(args, staged, page_pitch, stream);
+      }
+    });
+  });
+}
+
+struct ScalesParams {
+  const std::byte* const* records;
+  std::uint64_t first;         // byte of the first scale in a record
+  FastDivide scales_of_block;  // floats
+  std::uint32_t scales_total;
+  float* scales;
+};
+
+__global__ void __launch_bounds__(kThreads) scales_kernel(const __grid_constant__ ScalesParams p) {
+  for (std::uint32_t i = blockIdx.x * kThreads + threadIdx.x; i < p.scales_total;
+       i += gridDim.x * kThreads) {
+    const std::uint32_t block = p.scales_of_block.quotient(i);
+    const auto* from = reinterpret_cast<const float*>(p.records[block] + p.first);
+    p.scales[i] = __ldg(from + (i - block * p.scales_of_block.divisor()));
   }
 }
 
@@ -152,13 +211,20 @@ struct StoredParams {
   std::uint64_t head_stride;  // elements from a head to the next
 };
 
+// Elements of a chunk there: what is written, in the GPU's memory, is more than what is read, so
+// that a thread writes 16 bytes rather than reads them.
+constexpr int stored_count(DType stored) {
+  return stored == DType::f32 ? 4 : 8;
+}
+
 template <DType kStored>
 __global__ void __launch_bounds__(kThreads) stored_kernel(const __grid_constant__ StoredParams p) {
-  constexpr int kCount = 16 / size_of(kStored);
+  constexpr int kCount = stored_count(kStored);
+  constexpr int kFromBytes = kCount * size_of(kStored);
   constexpr bool kScaled = is_fp8(kStored);
   for (std::uint32_t first = blockIdx.x * kChunksPerBlock + threadIdx.x; first < p.chunks_total;
        first += gridDim.x * kChunksPerBlock) {
-    Chunk<16> chunks[kInFlight];
+    Chunk<kFromBytes> chunks[kInFlight];
     float scales[kInFlight];
     Bf16* to[kInFlight];
 #pragma unroll
@@ -169,8 +235,9 @@ __global__ void __launch_bounds__(kThreads) stored_kernel(const __grid_constant_
       const std::uint32_t in_piece = at - piece * p.piece_chunks.divisor();
       const std::uint32_t block = p.first_block + piece;
       const std::byte* record = p.block_table[block];
-      chunks[i] = load_once<16>(record + p.piece.sides.header_bytes +
-                                p.layer * p.piece.sides.layer_bytes + std::uint64_t{in_piece} * 16);
+      chunks[i] = load_once<kFromBytes>(record + p.piece.sides.header_bytes +
+                                        p.layer * p.piece.sides.layer_bytes +
+                                        std::uint64_t{in_piece} * kFromBytes);
       const ChunkPlace place = p.piece.place(in_piece);
       if constexpr (kScaled) {
         scales[i] = __ldg(reinterpret_cast<const float*>(
@@ -224,20 +291,27 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(const __grid_constant__ 
 }  // namespace
 
 void gather_and_dequantise(const TransferArgs& args, Stream stream) {
-  KVTIER_CHECK(args.first_layer + args.layers <= args.layout.layers);
+  gather(args, {}, args.blocks, stream);
+}
+
+void dequantise_staged(const TransferArgs& args, const StagedPayload& staged,
+                       std::uint32_t page_pitch, Stream stream) {
+  gather(args, staged, page_pitch, stream);
+}
+
+void gather_scales(const TransferArgs& args, float* scales, Stream stream) {
   if (args.blocks == 0 || args.layers == 0) return;
-  with_stored_type(args.layout.format, [&](auto stored) {
-    with_page_type(args.page_type, [&](auto page) {
-      constexpr DType kStored = decltype(stored)::kType;
-      constexpr DType kPage = decltype(page)::kType;
-      constexpr int kCount = 16 / size_of(kStored);
-      if (SideLayout(args.layout).divides(kCount)) {
-        launch_gather<kStored, kPage, kCount>(args, stream);
-      } else {
-        launch_gather<kStored, kPage, 1>(args, stream);
-      }
-    });
-  });
+  const std::uint32_t each = args.layers * 2 * args.layout.kv_heads;
+  const std::uint64_t total = std::uint64_t{each} * args.blocks;
+  KVTIER_CHECK(total < FastDivide::kLimit / 2);
+  const ScalesParams params{.records = args.records,
+                            .first = args.layout.scale_offset(args.first_layer, false, 0),
+                            .scales_of_block = FastDivide(each),
+                            .scales_total = static_cast<std::uint32_t>(total),
+                            .scales = scales};
+  const std::uint32_t most = args.thread_blocks != 0 ? args.thread_blocks : processors();
+  scales_kernel<<<std::min(divided_up(total, kThreads), most), kThreads, 0, stream>>>(params);
+  check_launch("gather_scales");
 }
 
 void gather_stored(const RecordLayout& layout, std::uint32_t layer,
@@ -249,7 +323,7 @@ void gather_stored(const RecordLayout& layout, std::uint32_t layer,
   if (blocks == 0) return;
   with_stored_type(layout.format, [&](auto stored) {
     constexpr DType kStored = decltype(stored)::kType;
-    const PieceLayout piece(layout, 16 / size_of(kStored));
+    const PieceLayout piece(layout, stored_count(kStored));
     const std::uint64_t chunks = std::uint64_t{piece.chunks()} * blocks;
     KVTIER_CHECK(chunks < FastDivide::kLimit / 2);
     const StoredParams params{.piece = piece,

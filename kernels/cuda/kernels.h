@@ -47,7 +47,7 @@ struct StepRows {
   std::byte* const* const* block_tables = nullptr;  // [sequences] -> [blocks] -> record
 };
 
-// --- Around attention -------------------------------------------------------------------------
+// --- Around attention: every dimension is a multiple of 8 ----------------------------------------
 
 // out[r] = table[ids[r]], widened; table[vocabulary][dim].
 void embed(const std::uint32_t* ids, const Bf16* table, float* out, std::size_t rows,
@@ -161,7 +161,9 @@ void prefill_attention(const PrefillAttentionArgs& args, Stream stream);
 
 // tokens[r] from logits[r] as engine::Sampler chooses: the lowest id of the largest where
 // temperature is 0; else among the top_k most likely (0: all), of those the fewest that hold top_p
-// of the probability, the one that `uniform` in [0, 1) falls on.
+// of the probability, the one that `uniform` in [0, 1) falls on. At most 2^19 tokens. The choice
+// is the same on every card; it is the CPU's unless `uniform`, or top_p, falls within 1e-8 of where
+// another token begins.
 struct SampleRow {
   float temperature = 0;
   std::uint32_t top_k = 0;
@@ -175,8 +177,9 @@ std::size_t sample_workspace_bytes(std::size_t count, std::size_t vocabulary);
 // --- Between records and an engine's pages -------------------------------------------------------
 
 // Records may lie in pinned host memory: the kernels read it over the link with `thread_blocks`
-// thread blocks (16 fill PCIe 5.0 and leave the rest of the card to compute; 0: as many as there
-// is work for). Arrays of pointers are in memory the device can read.
+// thread blocks (8 to 16 reach what kernels can of PCIe 5.0, 0.92 of it, and leave the rest of the
+// card to compute; 0: as many as there is work for). kernels/cuda/host_copies.h is faster. Arrays
+// of pointers are in memory the device can read; pages begin at multiples of 16 bytes.
 struct TransferArgs {
   RecordLayout layout;
   std::uint32_t first_layer = 0, layers = 0;

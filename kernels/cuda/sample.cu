@@ -25,6 +25,26 @@ constexpr std::uint32_t kScanThreads = 256;     // of the kernels that share out
 constexpr std::uint32_t kTokensPerPart = 4096;  // of a thread block there
 constexpr std::uint32_t kPickThreads = 1024;
 
+// Sums in shared memory, where only 32 bits are added at once: a 64-bit addition there is a loop
+// that all threads of a bin would contend in.
+struct SplitWeight {
+  std::uint32_t low;
+  std::uint32_t high;
+
+  __device__ __forceinline__ void add(Weight weight) {
+    const auto part = static_cast<std::uint32_t>(weight);
+    const std::uint32_t before = atomicAdd(&low, part);
+    const std::uint32_t carry = before + part < before ? 1 : 0;
+    const std::uint32_t upper = static_cast<std::uint32_t>(weight >> 32) + carry;
+    if (upper != 0) atomicAdd(&high, upper);
+  }
+  __device__ __forceinline__ void set(Weight weight) {
+    low = static_cast<std::uint32_t>(weight);
+    high = static_cast<std::uint32_t>(weight >> 32);
+  }
+  __device__ __forceinline__ Weight get() const { return static_cast<Weight>(high) << 32 | low; }
+};
+
 // Of one row, in the workspace.
 struct RowSpace {
   Weight largest;  // (key, ~id) of the likeliest token, as ordered_pair() gives it
@@ -94,9 +114,12 @@ __global__ void __launch_bounds__(kScanThreads)
   RowSpace& space = spaces[blockIdx.x];
   const SampleRow choice = rows[blockIdx.x];
   if (takes_largest(choice, space.largest)) return;
-  __shared__ Weight weights[kBins];
+  __shared__ SplitWeight weights[kBins];
   __shared__ std::uint32_t counts[kBins];
-  for (std::uint32_t i = threadIdx.x; i < kBins; i += kScanThreads) weights[i] = counts[i] = 0;
+  for (std::uint32_t i = threadIdx.x; i < kBins; i += kScanThreads) {
+    weights[i].set(0);
+    counts[i] = 0;
+  }
   __syncthreads();
   const float largest = logit_in(space.largest);
   const float* row = logits + std::uint64_t{blockIdx.x} * vocabulary;
@@ -107,12 +130,13 @@ __global__ void __launch_bounds__(kScanThreads)
     const std::uint32_t bin = key_of(logit) >> kFirstShift;
     atomicAdd(&counts[bin], 1);
     const Weight weight = weight_of(logit, largest, choice.temperature);
-    if (weight != 0) atomicAdd(&weights[bin], weight);
+    if (weight != 0) weights[bin].add(weight);
   }
   __syncthreads();
   for (std::uint32_t i = threadIdx.x; i < kBins; i += kScanThreads) {
     if (counts[i] != 0) atomicAdd(&space.counts[i], counts[i]);
-    if (weights[i] != 0) atomicAdd(&space.weights[i], weights[i]);
+    const Weight weight = weights[i].get();
+    if (weight != 0) atomicAdd(&space.weights[i], weight);
   }
 }
 
@@ -131,7 +155,7 @@ struct Place {
 };
 
 struct PickShared {
-  Weight weights[kBins];
+  SplitWeight weights[kBins];
   std::uint32_t counts[kBins];
   Weight weight_sums[32];
   std::uint32_t count_sums[32];
@@ -156,8 +180,8 @@ __device__ __forceinline__ void find_bin(PickShared& shared, const Before& befor
   const std::uint32_t top = kBins - 1 - 2 * threadIdx.x;
   const std::uint32_t lane = threadIdx.x % 32;
   const std::uint32_t warp = threadIdx.x / 32;
-  const Before first{shared.counts[top], shared.weights[top]};
-  const Before second{shared.counts[top - 1], shared.weights[top - 1]};
+  const Before first{shared.counts[top], shared.weights[top].get()};
+  const Before second{shared.counts[top - 1], shared.weights[top - 1].get()};
   Before sum{first.count + second.count, first.weight + second.weight};
 #pragma unroll
   for (int distance = 1; distance < 32; distance *= 2) {
@@ -230,27 +254,41 @@ class Row {
     return {digits, static_cast<std::uint32_t>(missing), before};
   }
 
-  // The id of the token at `place`: its `ties`-th in order of ids.
+  // The id of the token at `place`: its `ties`-th in order of ids. Each warp has its share of the
+  // vocabulary in one piece.
   __device__ std::uint32_t token_at(const Place& place) {
-    std::uint32_t found_before = 0;
-    for (std::uint32_t first = 0; first < vocabulary_; first += kPickThreads) {
-      const std::uint32_t i = first + threadIdx.x;
-      const bool same = i < vocabulary_ && key_of(logits_[i]) == place.key;
-      // A barrier and a count in one; most turns find nothing.
-      const auto found = static_cast<std::uint32_t>(__syncthreads_count(same));
-      if (found_before + found >= place.ties) {
-        take_nth(same, i, place.ties - found_before);
-        return shared_.token;
-      }
-      found_before += found;
+    const std::uint32_t warp = threadIdx.x / 32;
+    const std::uint32_t lane = threadIdx.x % 32;
+    const std::uint32_t share = (vocabulary_ + kPickThreads - 1) / kPickThreads * 32;
+    const std::uint32_t begin = warp * share;
+    const std::uint32_t end = min(begin + share, vocabulary_);
+    std::uint32_t mine = 0;
+    for_each_key(begin + lane, end, 32,
+                 [&](std::uint32_t, std::uint32_t key) { mine += key == place.key ? 1 : 0; });
+    const std::uint32_t of_warp = __reduce_add_sync(0xFFFFFFFF, mine);
+    if (lane == 0) shared_.count_sums[warp] = of_warp;
+    if (threadIdx.x == 0) shared_.token = id_in(space_.largest);
+    __syncthreads();
+    std::uint32_t before = 0;
+    for (std::uint32_t i = 0; i < warp; ++i) before += shared_.count_sums[i];
+    if (before < place.ties && place.ties <= before + of_warp) {
+      // Whole warps: `begin` and the turns are the same for all lanes.
+      for_each_key(begin + lane, begin + share, 32, [&](std::uint32_t i, std::uint32_t key) {
+        const bool same = i < end && key == place.key;
+        const std::uint32_t ballot = __ballot_sync(0xFFFFFFFF, same);
+        const std::uint32_t rank = before + __popc(ballot & ((1U << lane) - 1)) + 1;
+        if (same && rank == place.ties) shared_.token = i;
+        before += __popc(ballot);
+      });
     }
-    return id_in(space_.largest);
+    __syncthreads();
+    return shared_.token;
   }
 
  private:
   __device__ void load_first_digit() {
     for (std::uint32_t i = threadIdx.x; i < kBins; i += kPickThreads) {
-      shared_.weights[i] = space_.weights[i];
+      shared_.weights[i].set(space_.weights[i]);
       shared_.counts[i] = space_.counts[i];
     }
     __syncthreads();
@@ -259,32 +297,36 @@ class Row {
   // Histogram of the `bits` bits after the first `known` of the keys that begin with `digits`.
   __device__ void count_next_digit(std::uint32_t digits, std::uint32_t known, std::uint32_t bits) {
     for (std::uint32_t i = threadIdx.x; i < kBins; i += kPickThreads) {
-      shared_.weights[i] = 0;
+      shared_.weights[i].set(0);
       shared_.counts[i] = 0;
     }
     __syncthreads();
-#pragma unroll 8
-    for (std::uint32_t i = threadIdx.x; i < vocabulary_; i += kPickThreads) {
-      const float logit = logits_[i];
-      const std::uint32_t key = key_of(logit);
-      if (key == 0 || key >> (32 - known) != digits) continue;
+    for_each_key(threadIdx.x, vocabulary_, kPickThreads, [&](std::uint32_t, std::uint32_t key) {
+      if (key == 0 || key >> (32 - known) != digits) return;
       const std::uint32_t bin = (key >> (32 - known - bits)) & ((1U << bits) - 1);
       atomicAdd(&shared_.counts[bin], 1);
-      atomicAdd(&shared_.weights[bin], weight_of(logit, largest_, temperature_));
-    }
+      shared_.weights[bin].add(weight_at(key));
+    });
     __syncthreads();
   }
 
-  // Of the threads with `same`, the n-th (from 1) leaves its `id` in shared_.token.
-  __device__ void take_nth(bool same, std::uint32_t id, std::uint32_t n) {
-    const std::uint32_t lane = threadIdx.x % 32;
-    const std::uint32_t ballot = __ballot_sync(0xFFFFFFFF, same);
-    if (lane == 0) shared_.count_sums[threadIdx.x / 32] = __popc(ballot);
-    __syncthreads();
-    std::uint32_t rank = __popc(ballot & ((1U << lane) - 1)) + 1;
-    for (std::uint32_t i = 0; i < threadIdx.x / 32; ++i) rank += shared_.count_sums[i];
-    if (same && rank == n) shared_.token = id;
-    __syncthreads();
+  // f(i, key of token i) for i = first, first + step, ... below `end`, and with key 0 for what is
+  // left of the last turn. Several loads are under way at a time: one SM has no other work to hide
+  // them behind.
+  template <typename F>
+  __device__ __forceinline__ void for_each_key(std::uint32_t first, std::uint32_t end,
+                                               std::uint32_t step, const F& f) const {
+    constexpr std::uint32_t kAtOnce = 8;
+    for (std::uint32_t turn = first; turn < end; turn += kAtOnce * step) {
+      std::uint32_t keys[kAtOnce];
+#pragma unroll
+      for (std::uint32_t j = 0; j < kAtOnce; ++j) {
+        const std::uint32_t i = turn + j * step;
+        keys[j] = i < end && i < vocabulary_ ? key_of(logits_[i]) : 0;
+      }
+#pragma unroll
+      for (std::uint32_t j = 0; j < kAtOnce; ++j) f(turn + j * step, keys[j]);
+    }
   }
 
   PickShared& shared_;
