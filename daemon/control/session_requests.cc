@@ -178,9 +178,10 @@ Result<void> Session::on_reserve(std::uint64_t id, wire::ReserveRequest::Reader 
   const auto ns = number_of(request.getNs());
   if (!ns) return ns.error();
   if (request.getTier() >= index_of(Tier::disk)) return malformed("slots of no memory tier");
-  const auto slots =
-      context_.cache.reserve(id_, process_, *ns, static_cast<Tier>(request.getTier()),
-                             std::min(request.getCount(), wire::kReserveMax), device_);
+  auto slots = context_.cache.reserve(id_, process_, *ns, static_cast<Tier>(request.getTier()),
+                                      std::min(request.getCount(), wire::kReserveMax), device_);
+  // Side by side as far as they are: a client's copies of neighbours go together.
+  std::ranges::sort(slots);
   for (const SlotName slot : slots) introduce(slot);
   reply(id, [&](Builder root) {
     auto list = root.initReserved().initSlots(static_cast<unsigned>(slots.size()));
