@@ -23,23 +23,6 @@ std::uint64_t home_of(std::uint64_t word, std::uint64_t mask) noexcept {
   return (word >> 8) & mask;
 }
 
-// Huge pages of shared memory are the file's, so what the daemon gets here every client has too.
-// The advice is often configured out for shared memory; collapsing what is there works all the
-// same. Small pages work as well.
-void ask_for_huge_pages(std::span<std::byte> bytes) {
-  constexpr std::size_t kHugePage = 2U << 20;
-  if (bytes.size() < 2 * kHugePage) return;
-  (void)::madvise(bytes.data(), bytes.size(), MADV_HUGEPAGE);
-  // Nothing is collapsed where nothing is there: one page of each is touched (and still zero).
-  for (std::size_t at = 0; at < bytes.size(); at += kHugePage) bytes[at] = std::byte{};
-#ifdef MADV_COLLAPSE
-  constexpr int kCollapse = MADV_COLLAPSE;
-#else
-  constexpr int kCollapse = 25;  // since Linux 6.1; older headers have no name for it
-#endif
-  (void)::madvise(bytes.data(), bytes.size() / kHugePage * kHugePage, kCollapse);
-}
-
 }  // namespace
 
 // The words are in memory shared with other processes: lock-free is a must.
@@ -100,7 +83,7 @@ Result<DirectoryWriter> DirectoryWriter::create(std::uint64_t blocks_max,
   if (!fd) return fd.error();
   auto mapping = Mapping::map(fd->get(), bytes, Mapping::Access::read_write);
   if (!mapping) return mapping.error();
-  ask_for_huge_pages(mapping->bytes());
+  fill_with_huge_pages(mapping->bytes());
   DirectoryHeader header{};
   header.magic = kDirectoryMagic;
   header.version = kVersion;
