@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -10,28 +11,9 @@
 namespace kvtier {
 namespace {
 
-constexpr std::uint32_t kVersion = 1;
-constexpr std::uint64_t kTierBits = 0xFF;
-
-// Zero is the empty word, so a key's part of it is never zero.
-std::uint64_t tag_of(const Key& key) noexcept {
-  const std::uint64_t tag = key.head() & ~kTierBits;
-  return tag == 0 ? kTierBits + 1 : tag;
-}
-
-std::uint64_t home_of(std::uint64_t word, std::uint64_t mask) noexcept {
-  return (word >> 8) & mask;
-}
+constexpr std::uint32_t kVersion = 2;
 
 }  // namespace
-
-// The words are in memory shared with other processes: lock-free is a must.
-static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
-
-std::span<std::atomic<std::uint64_t>> DirectoryView::words() const noexcept {
-  auto* first = mapping_.bytes().data() + sizeof(DirectoryHeader);
-  return {reinterpret_cast<std::atomic<std::uint64_t>*>(first), mask_ + 1};
-}
 
 Result<DirectoryView> DirectoryView::map(int fd, std::uint64_t bytes) {
   auto mapping = Mapping::map(fd, bytes, Mapping::Access::read);
@@ -41,22 +23,25 @@ Result<DirectoryView> DirectoryView::map(int fd, std::uint64_t bytes) {
   std::memcpy(&header, mapping->bytes().data(), sizeof header);
   if (header.magic != kDirectoryMagic) return make_error(Errc::malformed, "not a directory");
   if (header.version != kVersion) return make_error(Errc::version, "directory of another version");
-  if (header.log2_words > 40 || bytes != sizeof header + (8ULL << header.log2_words)) {
+  const std::uint32_t log2_slots = header.log2_slots;
+  if (log2_slots < 1 || log2_slots > 40 ||
+      bytes != sizeof header + (sizeof(DirectorySlot) << log2_slots)) {
     return make_error(Errc::malformed, "the directory's size is not what it says");
   }
   DirectoryView view;
   view.mapping_ = std::move(*mapping);
-  view.mask_ = (1ULL << header.log2_words) - 1;
+  view.mask_ = (1ULL << log2_slots) - 1;
+  view.shift_ = 64 - log2_slots;
   return view;
 }
 
 TierSet DirectoryView::find(const Key& key) const noexcept {
   const std::uint64_t tag = tag_of(key);
-  const auto table = words();
-  // The load of at most one half bounds a probe in practice; the mask bounds it always.
+  const DirectorySlot* const table = slots();
+  // The load of at most three quarters bounds a probe in practice; the mask bounds it always.
   for (std::uint64_t i = 0; i <= mask_; ++i) {
     const std::uint64_t word =
-        table[(home_of(tag, mask_) + i) & mask_].load(std::memory_order_relaxed);
+        table[(home_of(tag) + i) & mask_].word.load(std::memory_order_relaxed);
     if (word == 0) return {};
     if ((word & ~kTierBits) == tag) return {static_cast<std::uint8_t>(word & kTierBits)};
   }
@@ -64,21 +49,20 @@ TierSet DirectoryView::find(const Key& key) const noexcept {
 }
 
 void DirectoryView::find_many(std::span<const Key> keys, std::span<TierSet> tiers) const noexcept {
-  constexpr std::size_t kAhead = 16;  // about as many misses as a core can have under way
-  for (std::size_t i = 0; i < keys.size() + kAhead; ++i) {
-    if (i < keys.size()) prefetch(keys[i]);
-    if (i >= kAhead) tiers[i - kAhead] = find(keys[i - kAhead]);
+  // Twice as many words as misses that a core can have under way: half come while half are read.
+  constexpr std::size_t kPiece = 32;
+  prefetch(keys.first(std::min(kPiece, keys.size())));
+  for (std::size_t begin = 0; begin < keys.size(); begin += kPiece) {
+    const std::size_t end = std::min(begin + kPiece, keys.size());
+    prefetch(keys.subspan(end, std::min(kPiece, keys.size() - end)));
+    for (std::size_t i = begin; i < end; ++i) tiers[i] = find(keys[i]);
   }
-}
-
-void DirectoryView::prefetch(const Key& key) const noexcept {
-  __builtin_prefetch(&words()[home_of(tag_of(key), mask_)]);
 }
 
 Result<DirectoryWriter> DirectoryWriter::create(std::uint64_t blocks_max,
                                                 std::span<const std::byte, 16> boot_id) {
-  const std::uint64_t words = std::bit_ceil(blocks_max * 2);
-  const std::uint64_t bytes = sizeof(DirectoryHeader) + words * sizeof(std::uint64_t);
+  const std::uint64_t slots = std::bit_ceil(blocks_max + blocks_max / 3 + 1);
+  const std::uint64_t bytes = sizeof(DirectoryHeader) + slots * sizeof(DirectorySlot);
   auto fd = make_memfd("kvtier-directory", bytes);
   if (!fd) return fd.error();
   auto mapping = Mapping::map(fd->get(), bytes, Mapping::Access::read_write);
@@ -87,7 +71,7 @@ Result<DirectoryWriter> DirectoryWriter::create(std::uint64_t blocks_max,
   DirectoryHeader header{};
   header.magic = kDirectoryMagic;
   header.version = kVersion;
-  header.log2_words = static_cast<std::uint32_t>(std::countr_zero(words));
+  header.log2_slots = static_cast<std::uint32_t>(std::countr_zero(slots));
   std::memcpy(header.boot_id, boot_id.data(), sizeof header.boot_id);
   std::memcpy(mapping->bytes().data(), &header, sizeof header);
   if (::fcntl(fd->get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0) {
@@ -96,44 +80,54 @@ Result<DirectoryWriter> DirectoryWriter::create(std::uint64_t blocks_max,
   DirectoryWriter writer;
   writer.fd_ = std::move(*fd);
   writer.view_.mapping_ = std::move(*mapping);
-  writer.view_.mask_ = words - 1;
+  writer.view_.mask_ = slots - 1;
+  writer.view_.shift_ = 64 - header.log2_slots;
   writer.blocks_max_ = blocks_max;
   return writer;
 }
 
-void DirectoryWriter::set(const Key& key, TierSet tiers) noexcept {
-  const std::uint64_t tag = tag_of(key);
-  const std::uint64_t mask = view_.mask_;
-  const auto table = view_.words();
-  std::uint64_t at = home_of(tag, mask);
-  for (;; at = (at + 1) & mask) {
-    const std::uint64_t word = table[at].load(std::memory_order_relaxed);
-    if (word == 0) break;
-    if ((word & ~kTierBits) != tag) continue;
-    if (tiers.empty()) return remove_at(at);
-    table[at].store(tag | tiers.bits, std::memory_order_release);
-    return;
-  }
-  if (tiers.empty()) return;
+void DirectoryWriter::insert(const Key& key, std::uint32_t number) noexcept {
   KVTIER_CHECK(blocks_ < blocks_max_);
   ++blocks_;
-  table[at].store(tag | tiers.bits, std::memory_order_release);
+  const std::uint64_t tag = DirectoryView::tag_of(key);
+  DirectorySlot* const slots = view_.slots();
+  std::uint64_t at = view_.home_of(tag);
+  while (slots[at].word.load(std::memory_order_relaxed) != 0) at = (at + 1) & view_.mask_;
+  slots[at].number = number;
+  slots[at].word.store(tag, std::memory_order_release);
 }
 
-void DirectoryWriter::remove_at(std::uint64_t hole) noexcept {
+std::uint64_t DirectoryWriter::slot_of(const Key& key, std::uint32_t number) const noexcept {
+  const std::uint64_t tag = DirectoryView::tag_of(key);
+  const DirectorySlot* const slots = view_.slots();
+  for (std::uint64_t at = view_.home_of(tag);; at = (at + 1) & view_.mask_) {
+    const std::uint64_t word = slots[at].word.load(std::memory_order_relaxed);
+    KVTIER_CHECK(word != 0);
+    if ((word & ~DirectoryView::kTierBits) == tag && slots[at].number == number) return at;
+  }
+}
+
+void DirectoryWriter::set(const Key& key, std::uint32_t number, TierSet tiers) noexcept {
+  view_.slots()[slot_of(key, number)].word.store(DirectoryView::tag_of(key) | tiers.bits,
+                                                 std::memory_order_release);
+}
+
+void DirectoryWriter::erase(const Key& key, std::uint32_t number) noexcept {
   const std::uint64_t mask = view_.mask_;
-  const auto table = view_.words();
-  // Moves later words of the run into the hole, copy first, so that a reader sees a moved word
+  DirectorySlot* const slots = view_.slots();
+  std::uint64_t hole = slot_of(key, number);
+  // Moves later slots of the run into the hole, copy first, so that a reader sees a moved word
   // twice rather than not at all; one that has already passed the hole may miss it, which is a
   // miss.
   for (std::uint64_t at = (hole + 1) & mask;; at = (at + 1) & mask) {
-    const std::uint64_t word = table[at].load(std::memory_order_relaxed);
+    const std::uint64_t word = slots[at].word.load(std::memory_order_relaxed);
     if (word == 0) break;
-    if (((at - home_of(word, mask)) & mask) < ((at - hole) & mask)) continue;
-    table[hole].store(word, std::memory_order_release);
+    if (((at - view_.home_of(word)) & mask) < ((at - hole) & mask)) continue;
+    slots[hole].number = slots[at].number;
+    slots[hole].word.store(word, std::memory_order_release);
     hole = at;
   }
-  table[hole].store(0, std::memory_order_release);
+  slots[hole].word.store(0, std::memory_order_release);
   --blocks_;
 }
 

@@ -20,6 +20,17 @@ DirectoryWriter make_directory(std::uint64_t blocks_max) {
   return std::move(DirectoryWriter::create(blocks_max, boot_id).value());
 }
 
+// Numbers are keys' own numbers here.
+void put(DirectoryWriter& writer, std::uint64_t n, TierSet tiers) {
+  const Key key = key_number(n);
+  const auto number = static_cast<std::uint32_t>(n);
+  const bool there =
+      writer.number_of(key, [&](std::uint32_t at) { return at == number; }) == number;
+  if (!there && !tiers.empty()) writer.insert(key, number);
+  if (there && tiers.empty()) return writer.erase(key, number);
+  if (!tiers.empty()) writer.set(key, number, tiers);
+}
+
 TEST(Directory, HoldsWhatAMapHolds) {
   constexpr std::uint64_t kKeys = 1500;
   auto writer = make_directory(1000);
@@ -31,7 +42,7 @@ TEST(Directory, HoldsWhatAMapHolds) {
     TierSet tiers{static_cast<std::uint8_t>(random() % 8)};
     // More often gone than not once it fills up.
     if (expected.size() >= 999 && !expected.contains(n)) tiers = {};
-    writer.set(key_number(n), tiers);
+    put(writer, n, tiers);
     if (tiers.empty()) {
       expected.erase(n);
     } else {
@@ -55,7 +66,7 @@ TEST(Directory, AReaderNeverSeesAWrongTierSetOfAStableKey) {
   const auto tiers_of = [](std::uint64_t n) {
     return TierSet{static_cast<std::uint8_t>(n % 7 + 1)};
   };
-  for (std::uint64_t n = 0; n < kStable; ++n) writer.set(key_number(n), tiers_of(n));
+  for (std::uint64_t n = 0; n < kStable; ++n) put(writer, n, tiers_of(n));
   std::atomic<bool> stop{false};
   std::atomic<std::uint64_t> wrong{0}, found{0}, looked{0};
   std::thread reader([&] {
@@ -70,7 +81,7 @@ TEST(Directory, AReaderNeverSeesAWrongTierSetOfAStableKey) {
   std::mt19937_64 random(1);
   for (int i = 0; i < 200'000; ++i) {
     const std::uint64_t n = kStable + random() % 600;
-    writer.set(key_number(n), {static_cast<std::uint8_t>(random() % 3)});
+    put(writer, n, {static_cast<std::uint8_t>(random() % 3)});
   }
   while (looked < 10'000) std::this_thread::yield();
   stop = true;
@@ -78,6 +89,26 @@ TEST(Directory, AReaderNeverSeesAWrongTierSetOfAStableKey) {
   EXPECT_EQ(wrong, 0U);
   EXPECT_GT(found, looked / 2);
   for (std::uint64_t n = 0; n < kStable; ++n) EXPECT_EQ(view.find(key_number(n)), tiers_of(n));
+}
+
+// As a hash collision would have it: two blocks whose keys agree in the 56 bits that are kept.
+TEST(Directory, KeysAlikeInWhatIsKeptStayTwoBlocks) {
+  auto writer = make_directory(100);
+  Key one = key_number(1);
+  Key two = one;
+  two.bytes[15] ^= std::byte{1};
+  writer.insert(one, 1);
+  writer.insert(two, 2);
+  writer.set(two, 2, TierSet{}.with(Tier::disk));
+  const auto number = [&](std::uint32_t wanted) {
+    return writer.number_of(one, [&](std::uint32_t n) { return n == wanted; });
+  };
+  EXPECT_EQ(number(1), 1U);
+  EXPECT_EQ(number(2), 2U);
+  writer.erase(one, 1);
+  EXPECT_EQ(number(1), DirectoryWriter::kNoNumber);
+  EXPECT_EQ(number(2), 2U);
+  EXPECT_EQ(writer.find(two), TierSet{}.with(Tier::disk));
 }
 
 TEST(Directory, AForeignDescriptorIsRefused) {
