@@ -23,27 +23,30 @@ Result<DirectoryView> DirectoryView::map(int fd, std::uint64_t bytes) {
   std::memcpy(&header, mapping->bytes().data(), sizeof header);
   if (header.magic != kDirectoryMagic) return make_error(Errc::malformed, "not a directory");
   if (header.version != kVersion) return make_error(Errc::version, "directory of another version");
-  const std::uint32_t log2_slots = header.log2_slots;
-  if (log2_slots < 1 || log2_slots > 40 ||
-      bytes != sizeof header + (sizeof(DirectorySlot) << log2_slots)) {
+  const std::uint32_t log2_buckets = header.log2_buckets;
+  if (log2_buckets < 2 || log2_buckets > 32 ||
+      bytes != sizeof header + (sizeof(DirectoryBucket) << log2_buckets)) {
     return make_error(Errc::malformed, "the directory's size is not what it says");
   }
   DirectoryView view;
   view.mapping_ = std::move(*mapping);
-  view.mask_ = (1ULL << log2_slots) - 1;
-  view.shift_ = 64 - log2_slots;
+  view.mask_ = (1ULL << log2_buckets) - 1;
+  view.shift_ = 64 - log2_buckets;
   return view;
 }
 
 TierSet DirectoryView::find(const Key& key) const noexcept {
-  const std::uint64_t tag = tag_of(key);
-  const DirectorySlot* const table = slots();
-  // The load of at most three quarters bounds a probe in practice; the mask bounds it always.
-  for (std::uint64_t i = 0; i <= mask_; ++i) {
-    const std::uint64_t word =
-        table[(home_of(tag) + i) & mask_].word.load(std::memory_order_relaxed);
-    if (word == 0) return {};
-    if ((word & ~kTierBits) == tag) return {static_cast<std::uint8_t>(word & kTierBits)};
+  const Word tag = tag_of(key) >> directory_word::kTagShift;
+  // In practice a search ends after a bucket or two; the bound is for a directory gone mad.
+  for (std::uint64_t step = 0; step < steps_max(); ++step) {
+    const DirectoryBucket& bucket = buckets()[bucket_of(key, step)];
+    for (const auto& slot : bucket.words) {
+      const Word word = slot.load(std::memory_order_relaxed);
+      if (word >> directory_word::kTagShift == tag && word != 0) {
+        return {static_cast<std::uint8_t>(word & directory_word::kTierMask)};
+      }
+    }
+    if (bucket.sent_on.load(std::memory_order_relaxed) == 0) return {};
   }
   return {};
 }
@@ -61,8 +64,9 @@ void DirectoryView::find_many(std::span<const Key> keys, std::span<TierSet> tier
 
 Result<DirectoryWriter> DirectoryWriter::create(std::uint64_t blocks_max,
                                                 std::span<const std::byte, 16> boot_id) {
-  const std::uint64_t slots = std::bit_ceil(blocks_max + blocks_max / 3 + 1);
-  const std::uint64_t bytes = sizeof(DirectoryHeader) + slots * sizeof(DirectorySlot);
+  KVTIER_CHECK(blocks_max > 0 && blocks_max <= kDirectoryNumbers);
+  const std::uint64_t buckets = std::max<std::uint64_t>(4, std::bit_ceil(blocks_max / 4 + 1));
+  const std::uint64_t bytes = sizeof(DirectoryHeader) + buckets * sizeof(DirectoryBucket);
   auto fd = make_memfd("kvtier-directory", bytes);
   if (!fd) return fd.error();
   auto mapping = Mapping::map(fd->get(), bytes, Mapping::Access::read_write);
@@ -71,7 +75,7 @@ Result<DirectoryWriter> DirectoryWriter::create(std::uint64_t blocks_max,
   DirectoryHeader header{};
   header.magic = kDirectoryMagic;
   header.version = kVersion;
-  header.log2_slots = static_cast<std::uint32_t>(std::countr_zero(slots));
+  header.log2_buckets = static_cast<std::uint32_t>(std::countr_zero(buckets));
   std::memcpy(header.boot_id, boot_id.data(), sizeof header.boot_id);
   std::memcpy(mapping->bytes().data(), &header, sizeof header);
   if (::fcntl(fd->get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0) {
@@ -80,54 +84,60 @@ Result<DirectoryWriter> DirectoryWriter::create(std::uint64_t blocks_max,
   DirectoryWriter writer;
   writer.fd_ = std::move(*fd);
   writer.view_.mapping_ = std::move(*mapping);
-  writer.view_.mask_ = slots - 1;
-  writer.view_.shift_ = 64 - header.log2_slots;
+  writer.view_.mask_ = buckets - 1;
+  writer.view_.shift_ = 64 - header.log2_buckets;
   writer.blocks_max_ = blocks_max;
   return writer;
 }
 
 void DirectoryWriter::insert(const Key& key, std::uint32_t number) noexcept {
-  KVTIER_CHECK(blocks_ < blocks_max_);
+  KVTIER_CHECK(blocks_ < blocks_max_ && number < kDirectoryNumbers);
   ++blocks_;
-  const std::uint64_t tag = DirectoryView::tag_of(key);
-  DirectorySlot* const slots = view_.slots();
-  std::uint64_t at = view_.home_of(tag);
-  while (slots[at].word.load(std::memory_order_relaxed) != 0) at = (at + 1) & view_.mask_;
-  slots[at].number = number;
-  slots[at].word.store(tag, std::memory_order_release);
+  const Word word = DirectoryView::tag_of(key) | (Word{number} + 1) << directory_word::kNumberShift;
+  search(key, [&](DirectoryBucket& bucket) {
+    for (auto& slot : bucket.words) {
+      if (slot.load(std::memory_order_relaxed) != 0) continue;
+      slot.store(word, std::memory_order_release);
+      return true;
+    }
+    // Nobody else writes here.
+    bucket.sent_on.store(bucket.sent_on.load(std::memory_order_relaxed) + 1,
+                         std::memory_order_release);
+    return false;
+  });
 }
 
-std::uint64_t DirectoryWriter::slot_of(const Key& key, std::uint32_t number) const noexcept {
-  const std::uint64_t tag = DirectoryView::tag_of(key);
-  const DirectorySlot* const slots = view_.slots();
-  for (std::uint64_t at = view_.home_of(tag);; at = (at + 1) & view_.mask_) {
-    const std::uint64_t word = slots[at].word.load(std::memory_order_relaxed);
-    KVTIER_CHECK(word != 0);
-    if ((word & ~DirectoryView::kTierBits) == tag && slots[at].number == number) return at;
+std::atomic<DirectoryWriter::Word>* DirectoryWriter::word_in(DirectoryBucket& bucket,
+                                                             std::uint32_t number) noexcept {
+  for (auto& slot : bucket.words) {
+    const Word word = slot.load(std::memory_order_relaxed);
+    if (word != 0 && number_in(word) == number) return &slot;
   }
+  return nullptr;
 }
 
 void DirectoryWriter::set(const Key& key, std::uint32_t number, TierSet tiers) noexcept {
-  view_.slots()[slot_of(key, number)].word.store(DirectoryView::tag_of(key) | tiers.bits,
-                                                 std::memory_order_release);
+  KVTIER_CHECK((tiers.bits & ~directory_word::kTierMask) == 0);
+  search(key, [&](DirectoryBucket& bucket) {
+    std::atomic<Word>* const slot = word_in(bucket, number);
+    if (slot == nullptr) return false;
+    const Word word = slot->load(std::memory_order_relaxed);
+    slot->store((word & ~directory_word::kTierMask) | tiers.bits, std::memory_order_release);
+    return true;
+  });
 }
 
 void DirectoryWriter::erase(const Key& key, std::uint32_t number) noexcept {
-  const std::uint64_t mask = view_.mask_;
-  DirectorySlot* const slots = view_.slots();
-  std::uint64_t hole = slot_of(key, number);
-  // Moves later slots of the run into the hole, copy first, so that a reader sees a moved word
-  // twice rather than not at all; one that has already passed the hole may miss it, which is a
-  // miss.
-  for (std::uint64_t at = (hole + 1) & mask;; at = (at + 1) & mask) {
-    const std::uint64_t word = slots[at].word.load(std::memory_order_relaxed);
-    if (word == 0) break;
-    if (((at - view_.home_of(word)) & mask) < ((at - hole) & mask)) continue;
-    slots[hole].number = slots[at].number;
-    slots[hole].word.store(word, std::memory_order_release);
-    hole = at;
-  }
-  slots[hole].word.store(0, std::memory_order_release);
+  search(key, [&](DirectoryBucket& bucket) {
+    std::atomic<Word>* const slot = word_in(bucket, number);
+    if (slot != nullptr) {
+      slot->store(0, std::memory_order_release);
+    } else {
+      bucket.sent_on.store(bucket.sent_on.load(std::memory_order_relaxed) - 1,
+                           std::memory_order_release);
+    }
+    return slot != nullptr;
+  });
   --blocks_;
 }
 

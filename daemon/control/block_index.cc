@@ -14,7 +14,7 @@ BlockIndex::BlockIndex(std::uint32_t blocks_max, DirectoryWriter& directory)
       links_{HugeArray<LruLink>(blocks_max), HugeArray<LruLink>(blocks_max),
              HugeArray<LruLink>(blocks_max)} {
   static_assert(kTiers == 3 && kNoBlock.value == DirectoryWriter::kNoNumber);
-  KVTIER_CHECK(blocks_max > 0 && blocks_max < (1U << 30) && directory.blocks() == 0 &&
+  KVTIER_CHECK(blocks_max > 0 && blocks_max <= kDirectoryNumbers && directory.blocks() == 0 &&
                directory.blocks_max() >= blocks_max);
 }
 

@@ -91,24 +91,31 @@ TEST(Directory, AReaderNeverSeesAWrongTierSetOfAStableKey) {
   for (std::uint64_t n = 0; n < kStable; ++n) EXPECT_EQ(view.find(key_number(n)), tiers_of(n));
 }
 
-// As a hash collision would have it: two blocks whose keys agree in the 56 bits that are kept.
-TEST(Directory, KeysAlikeInWhatIsKeptStayTwoBlocks) {
-  auto writer = make_directory(100);
-  Key one = key_number(1);
-  Key two = one;
-  two.bytes[15] ^= std::byte{1};
-  writer.insert(one, 1);
-  writer.insert(two, 2);
-  writer.set(two, 2, TierSet{}.with(Tier::disk));
-  const auto number = [&](std::uint32_t wanted) {
-    return writer.number_of(one, [&](std::uint32_t n) { return n == wanted; });
+// As a hash collision would have it: blocks whose keys agree in all that the directory keeps, and
+// so many in one place that words lie farther from home than a word can tell.
+TEST(Directory, KeysAlikeInWhatIsKeptStayBlocksOfTheirOwn) {
+  constexpr std::uint32_t kBlocks = 100;
+  auto writer = make_directory(kBlocks);
+  const auto key_of = [](std::uint32_t n) {
+    Key key = key_number(7);
+    key.bytes[7] = static_cast<std::byte>(n);  // neither of the first bits nor of the last bytes
+    return key;
   };
-  EXPECT_EQ(number(1), 1U);
-  EXPECT_EQ(number(2), 2U);
-  writer.erase(one, 1);
-  EXPECT_EQ(number(1), DirectoryWriter::kNoNumber);
-  EXPECT_EQ(number(2), 2U);
-  EXPECT_EQ(writer.find(two), TierSet{}.with(Tier::disk));
+  const auto there = [&](std::uint32_t wanted) {
+    return writer.number_of(key_of(wanted), [&](std::uint32_t n) { return n == wanted; }) == wanted;
+  };
+  for (std::uint32_t n = 0; n < kBlocks; ++n) writer.insert(key_of(n), n);
+  for (std::uint32_t n = 0; n < kBlocks; n += 3) writer.erase(key_of(n), n);
+  for (std::uint32_t n = 0; n < kBlocks; ++n) {
+    EXPECT_EQ(there(n), n % 3 != 0) << n;
+    if (n % 3 != 0) writer.set(key_of(n), n, TierSet{}.with(Tier::disk));
+  }
+  EXPECT_EQ(writer.find(key_of(0)), TierSet{}.with(Tier::disk)) << "the same to a client";
+  for (std::uint32_t n = 0; n < kBlocks; ++n) {
+    if (n % 3 != 0) writer.erase(key_of(n), n);
+  }
+  EXPECT_EQ(writer.find(key_of(1)), TierSet{});
+  EXPECT_EQ(writer.blocks(), 0U);
 }
 
 TEST(Directory, AForeignDescriptorIsRefused) {
