@@ -155,9 +155,12 @@ double IndexPrefixes::touch_scattered(std::uint64_t blocks) {
 }
 
 void IndexPrefixes::insert(std::span<const Key> keys, std::span<const Key> parents) {
-  constexpr std::size_t kAhead = 24;
+  constexpr std::size_t kPiece = 16;  // as a commit's blocks
+  catalogue_->prefetch(keys.first(std::min(kPiece, keys.size())));
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (i + kAhead < keys.size()) catalogue_->prefetch(keys[i + kAhead]);
+    if (i % kPiece == 0 && i + kPiece < keys.size()) {
+      catalogue_->prefetch(keys.subspan(i + kPiece, std::min(kPiece, keys.size() - i - kPiece)));
+    }
     const auto index = static_cast<std::uint32_t>(i % kPrefixBlocks);
     const BlockId id = catalogue_->add(ns_, keys[i], index);
     catalogue_->place(id, Tier::disk, {0, id.value}, parents[i]);

@@ -29,7 +29,8 @@ std::shared_ptr<Client> connected(const DaemonChild& daemon, const char* name) {
   return client;
 }
 
-// Writes whole prompts of new blocks back, one after the other, for as long as it lives.
+// Writes whole prompts of new blocks back, one after the other, for as long as it lives, and waits
+// a little where there was no room: the disk is kept busy, the processors are not.
 class Writer {
  public:
   explicit Writer(const DaemonChild& daemon)
@@ -48,7 +49,10 @@ class Writer {
     const std::vector<std::byte*> records(kBlocks, record_.data());
     for (std::uint64_t number = kFirstWrittenPrompt; !stop_; ++number) {
       const auto tokens = prompt(number, kBlocks * kBlockTokens);
-      cache_->write_back(tokens, 0, {.records = records, .k_pages = {}, .v_pages = {}}).wait();
+      auto write =
+          cache_->write_back(tokens, 0, {.records = records, .k_pages = {}, .v_pages = {}});
+      write.wait();
+      if (write.accepted() < kBlocks) std::this_thread::sleep_for(1ms);
     }
   }
 

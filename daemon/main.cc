@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 
+#include "client/base/thread_priority.h"
 #include "daemon/config.h"
 #include "daemon/control/server.h"
 #include "daemon/kill_at.h"
@@ -38,6 +39,7 @@ int serve(const kvtier::daemon::Config& config) {
   signals.async_wait([&](boost::system::error_code error, int) {
     if (!error) server.stop();
   });
+  kvtier::ask_for_short_turns();
   io.run();
   spdlog::info("stopped");
   return 0;

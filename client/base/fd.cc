@@ -48,6 +48,20 @@ Result<Mapping> Mapping::map(int fd, std::size_t bytes, Access access) {
   return mapping;
 }
 
+void fill_with_huge_pages(std::span<std::byte> bytes) noexcept {
+  if (bytes.size() < 2 * kHugePage) return;
+  (void)::madvise(bytes.data(), bytes.size(), MADV_HUGEPAGE);
+  // The advice is often configured out for shared memory (shmem_enabled); collapsing what is there
+  // works all the same. Nothing is collapsed where nothing is there: one page of each is touched.
+  for (std::size_t at = 0; at < bytes.size(); at += kHugePage) bytes[at] = std::byte{};
+#ifdef MADV_COLLAPSE
+  constexpr int kCollapse = MADV_COLLAPSE;
+#else
+  constexpr int kCollapse = 25;  // since Linux 6.1; older headers have no name for it
+#endif
+  (void)::madvise(bytes.data(), bytes.size() / kHugePage * kHugePage, kCollapse);
+}
+
 Result<UniqueFd> make_memfd(const std::string& name, std::size_t bytes) {
   UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return errno_error(Errc::io, "memfd_create(" + name + ")");

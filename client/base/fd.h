@@ -76,6 +76,12 @@ class Mapping {
   std::span<std::byte> bytes_;
 };
 
+// Gives fresh shared memory (all zero, used by nobody yet) its pages now, huge ones where the
+// kernel can: every process that maps it then has them, the page tables are short, and a disk
+// transfer of it has few pieces. A tenth of a second a GiB, or a second where memory is fragmented.
+// Small pages, on first use, where huge ones cannot be had.
+void fill_with_huge_pages(std::span<std::byte> bytes) noexcept;
+
 // A memfd of `bytes` zero bytes, close-on-exec, sealed against resizing. Errors: io, no_space.
 Result<UniqueFd> make_memfd(const std::string& name, std::size_t bytes);
 

@@ -216,7 +216,13 @@ Key chain_key(const NamespaceId& ns, const Key& parent, std::span<const Token> t
   std::memcpy(input + 16, parent.bytes.data(), 16);
   std::memcpy(input + 32, &count, sizeof count);
   std::memcpy(input + kFixed, tokens.data(), tokens.size_bytes());
-  return {xxh3_128({input, kFixed + tokens.size_bytes()})};
+  Key key{xxh3_128({input, kFixed + tokens.size_bytes()})};
+  constexpr std::byte kPlaceMask{7};
+  const unsigned before = std::to_integer<unsigned>(parent.bytes[4] & kPlaceMask);
+  const unsigned place = parent.is_zero() ? 0 : (before + 1) % kKeyGroup;
+  if (place != 0) std::memcpy(key.bytes.data(), parent.bytes.data(), 4);
+  key.bytes[4] = (key.bytes[4] & ~kPlaceMask) | static_cast<std::byte>(place);
+  return key;
 }
 
 std::vector<Key> chain_keys(const NamespaceId& ns, std::uint32_t block_tokens,

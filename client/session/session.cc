@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "client/base/check.h"
+#include "client/base/thread_priority.h"
 #include "client/session/limits.h"
 
 namespace kvtier::session {
@@ -171,6 +172,7 @@ void Session::take_mail() {
 }
 
 void Session::run() {
+  ask_for_short_turns();
   while (!close_asked_) turn();
   finish_closing();
 }

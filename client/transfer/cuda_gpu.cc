@@ -111,6 +111,7 @@ Result<std::shared_ptr<CudaGpu>> CudaGpu::open(std::uint32_t cuda_device) {
 
 Result<void> CudaGpu::make_streams() {
   for (const auto& [stream, priority] : {std::pair{&streams_.load, StreamPriority::first},
+                                         std::pair{&streams_.unpack, StreamPriority::first},
                                          std::pair{&streams_.check, StreamPriority::first},
                                          std::pair{&streams_.to_host[0], StreamPriority::last},
                                          std::pair{&streams_.to_host[1], StreamPriority::last},
@@ -122,9 +123,25 @@ Result<void> CudaGpu::make_streams() {
   return {};
 }
 
+Result<void> StagingRing::make(CudaPools& pools) {
+  for (std::size_t i = 0; i < kBuffers; ++i) {
+    auto memory = pools.memory(CudaPools::Kind::device, kBytes);
+    auto filled = pools.event();
+    auto emptied = pools.event();
+    if (!memory) return memory.error();
+    if (!filled) return filled.error();
+    if (!emptied) return emptied.error();
+    buffers_[i] = std::move(*memory);
+    filled_[i] = std::move(*filled);
+    emptied_[i] = std::move(*emptied);
+  }
+  return {};
+}
+
 // What may wait for the whole device at its first use, while nobody waits for it: memory and events
 // for the first loads, and the code of the copy kernel.
 Result<void> CudaGpu::warm_up() {
+  if (auto good = ring_.make(*pools_); !good) return good.error();
   struct Wanted {
     CudaPools::Kind kind;
     std::size_t bytes;

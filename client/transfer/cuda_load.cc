@@ -11,6 +11,7 @@
 
 namespace kvtier::transfer {
 
+using kernels::cuda::check;
 using session::HeldBlocks;
 
 namespace {
@@ -19,6 +20,8 @@ namespace {
 constexpr std::uint32_t kFarThreadBlocks = 16;
 // So that a launch's start and end are small beside its copy.
 constexpr std::uint64_t kGroupBytes = 8_MiB;
+// Of one record: where the copy engine has come up to its rate.
+constexpr std::uint64_t kRowBytes = 128_KiB;
 // Records in host memory that is not pinned, on their way through the card's memory.
 constexpr std::size_t kStagedRecords = 16;
 
@@ -42,6 +45,7 @@ Result<std::shared_ptr<Loading>> CudaLoad::start(std::shared_ptr<CudaGpu> gpu,
   if (started) return std::shared_ptr<Loading>(std::move(load));
   // What was launched before the failure still reads and writes.
   cudaStreamSynchronize(load->stream_);
+  cudaStreamSynchronize(load->gpu_->streams().unpack.get());
   load->settle_promotions(false);
   load->finished_ = true;
   return started.error();
@@ -54,7 +58,8 @@ CudaLoad::CudaLoad(std::shared_ptr<CudaGpu> gpu, std::shared_ptr<HeldBlocks> hol
       pages_(std::move(pages)),
       layout_(hold_->ns().layout),
       stream_(gpu_->streams().load.get()),
-      landed_(std::move(landed)) {}
+      landed_(std::move(landed)),
+      runs_(*gpu_, layout_, pages_) {}
 
 CudaLoad::~CudaLoad() {
   finish();
@@ -131,6 +136,7 @@ void CudaLoad::choose_parts() {
       (slot.on_gpu() ? near_ : far_).copies.push_back({at, i});
     }
   }
+  runs_.take_from(far_.copies, slots_);
 }
 
 // Slots of the device tier that are at hand for what is in host memory alone.
@@ -156,24 +162,33 @@ void CudaLoad::choose_promotions() {
 // ---- the launch
 
 Result<void> CudaLoad::launch(Stream stream) {
-  if (near_.copies.empty() && far_.copies.empty() && unpinned_.empty()) return {};
+  if (near_.copies.empty() && far_.copies.empty() && runs_.blocks() == 0 && unpinned_.empty())
+    return {};
   if (auto good = follow(stream); !good) return good;
   if (auto good = copy_unpinned(); !good) return good;
-  if (auto good = send_tables(); !good) return good;
-  for (std::uint32_t first = 0; first < layout_.layers;) {
-    const std::uint32_t end = group_end(first);
-    for (const Part* part : {&near_, &far_}) launch_layers(*part, first, end);
-    auto landed = gpu_->pools().event();
-    if (!landed) return landed.error();
-    kernels::cuda::check(cudaEventRecord(landed->get(), stream_), "an event of a load");
-    groups_.push_back({first, end, std::move(*landed)});
-    first = end;
+  const auto groups = layer_groups();
+  if (auto good = send_tables(groups); !good) return good;
+  for (const LayerRange& layers : groups) {
+    if (auto good = launch_group(layers); !good) return good;
   }
+  check(cudaStreamWaitEvent(stream_, groups_.back().landed.get(), 0), "an event of a load");
   launch_promotions();
   auto done = gpu_->pools().event();
   if (!done) return done.error();
-  kernels::cuda::check(cudaEventRecord(done->get(), stream_), "an event of a load");
+  check(cudaEventRecord(done->get(), stream_), "an event of a load");
   done_ = std::move(*done);
+  return {};
+}
+
+Result<void> CudaLoad::launch_group(const LayerRange& layers) {
+  auto landed = gpu_->pools().event();
+  if (!landed) return landed.error();
+  for (const Part* part : {&near_, &far_}) launch_layers(*part, layers);
+  cudaStream_t last = stream_;
+  // What unpacks a group follows all of it on the load's stream.
+  if (runs_.blocks() > 0 && runs_.launch(groups_.size())) last = gpu_->streams().unpack.get();
+  check(cudaEventRecord(landed->get(), last), "an event of a load");
+  groups_.push_back({layers, std::move(*landed)});
   return {};
 }
 
@@ -192,10 +207,10 @@ Result<void> CudaLoad::follow(Stream stream) {
 Result<void> CudaLoad::copy_unpinned() {
   if (unpinned_.empty()) return {};
   if (pages_.of_records()) {
-    for (const Copy& copy : unpinned_) {
-      kernels::cuda::check(cudaMemcpyAsync(pages_.record(copy.block), copy.from,
-                                           layout_.record_bytes, cudaMemcpyHostToDevice, stream_),
-                           "a copy of memory that is not pinned");
+    for (const RecordCopy& copy : unpinned_) {
+      check(cudaMemcpyAsync(pages_.record(copy.block), copy.from, layout_.record_bytes,
+                            cudaMemcpyDefault, stream_),
+            "a copy of memory that is not pinned");
     }
     return {};
   }
@@ -208,16 +223,16 @@ Result<void> CudaLoad::copy_unpinned() {
     Part part;
     for (std::size_t n = 0; n < count; ++n) {
       std::byte* staged = staging_.get() + n * layout_.record_bytes;
-      kernels::cuda::check(cudaMemcpyAsync(staged, unpinned_[at + n].from, layout_.record_bytes,
-                                           cudaMemcpyHostToDevice, stream_),
-                           "a copy of memory that is not pinned");
+      check(cudaMemcpyAsync(staged, unpinned_[at + n].from, layout_.record_bytes, cudaMemcpyDefault,
+                            stream_),
+            "a copy of memory that is not pinned");
       part.copies.push_back({staged, unpinned_[at + n].block});
     }
     auto table = gpu_->pools().memory(CudaPools::Kind::host, table_bytes(count));
     if (!table) return table.error();
     part.table_read = part.table_written = table->get();
     write_table(part);
-    launch_layers(part, 0, layout_.layers);
+    launch_layers(part, {0, layout_.layers});
     staging_tables_.push_back(std::move(*table));  // until the load has ended
   }
   return {};
@@ -232,24 +247,25 @@ std::size_t CudaLoad::table_bytes(std::size_t copies) const noexcept {
 void CudaLoad::write_table(const Part& part) const {
   const std::size_t count = part.copies.size();
   auto** at = reinterpret_cast<const void**>(part.table_written);
-  for (const Copy& copy : part.copies) *at++ = copy.from;
+  for (const RecordCopy& copy : part.copies) *at++ = copy.from;
   if (pages_.of_records()) {
-    for (const Copy& copy : part.copies) *at++ = pages_.record(copy.block);
+    for (const RecordCopy& copy : part.copies) *at++ = pages_.record(copy.block);
     return;
   }
   auto** v = at + layout_.layers * count;
   for (std::uint32_t layer = 0; layer < layout_.layers; ++layer) {
-    for (const Copy& copy : part.copies) {
+    for (const RecordCopy& copy : part.copies) {
       *at++ = pages_.k(layer, copy.block);
       *v++ = pages_.v(layer, copy.block);
     }
   }
 }
 
-Result<void> CudaLoad::send_tables() {
+Result<void> CudaLoad::send_tables(const std::vector<LayerRange>& groups) {
   const std::size_t near = table_bytes(near_.copies.size());
   const std::size_t far = table_bytes(far_.copies.size());
-  const std::size_t bytes = near + far + 2 * promotions_.size() * sizeof(void*);
+  const std::size_t promoted = 2 * promotions_.size() * sizeof(void*);
+  const std::size_t bytes = near + far + promoted + runs_.prepare(groups);
   if (bytes == 0) return {};
   auto host = gpu_->pools().memory(CudaPools::Kind::host, bytes);
   if (!host) return host.error();
@@ -264,40 +280,39 @@ Result<void> CudaLoad::send_tables() {
   promotions_table_ = table_.get() + near + far;
   write_table(near_);
   write_table(far_);
+  const std::size_t before_runs = near + far + promoted;
+  runs_.write_table(host_table_.get() + before_runs, table_.get() + before_runs);
   auto** from = host_table_.at<const std::byte*>(near + far);
   for (std::size_t n = 0; n < promotions_.size(); ++n) {
     from[n] = pages_.record(promotions_[n].block);
     from[promotions_.size() + n] = promotions_[n].slot.ref.gpu_address();
   }
-  kernels::cuda::check(
-      cudaMemcpyAsync(table_.get(), host_table_.get(), bytes, cudaMemcpyHostToDevice, stream_),
-      "a load's table");
+  check(cudaMemcpyAsync(table_.get(), host_table_.get(), bytes, cudaMemcpyHostToDevice, stream_),
+        "a load's table");
   return {};
 }
 
-void CudaLoad::launch_layers(const Part& part, std::uint32_t first, std::uint32_t end) const {
+void CudaLoad::launch_layers(const Part& part, const LayerRange& layers) const {
   if (part.copies.empty()) return;
   const auto count = static_cast<std::uint32_t>(part.copies.size());
   const auto* from = reinterpret_cast<const std::byte* const*>(part.table_read);
   const std::byte* to = part.table_read + count * sizeof(void*);
   if (pages_.of_records()) {
-    const std::size_t begin = first == 0 ? 0 : layout_.header_bytes + first * layout_.layer_bytes;
-    const std::size_t after = end == layout_.layers
-                                  ? layout_.record_bytes
-                                  : layout_.header_bytes + end * layout_.layer_bytes;
-    return kernels::cuda::copy_pieces(from, reinterpret_cast<std::byte* const*>(to), count, begin,
-                                      after - begin, part.thread_blocks, stream_);
+    const ByteRange range = bytes_of(layers, layout_);
+    return kernels::cuda::copy_pieces(from, reinterpret_cast<std::byte* const*>(to), count,
+                                      range.begin, range.end - range.begin, part.thread_blocks,
+                                      stream_);
   }
   auto* const* k = reinterpret_cast<void* const*>(to);
   kernels::cuda::TransferArgs args;
   args.layout = layout_;
-  args.first_layer = first;
-  args.layers = end - first;
+  args.first_layer = layers.first;
+  args.layers = layers.end - layers.first;
   args.blocks = count;
   args.records = from;
   args.page_type = pages_.type();
-  args.k_pages = k + std::size_t{first} * count;
-  args.v_pages = k + std::size_t{layout_.layers + first} * count;
+  args.k_pages = k + std::size_t{layers.first} * count;
+  args.v_pages = k + std::size_t{layout_.layers + layers.first} * count;
   args.thread_blocks = part.thread_blocks;
   kernels::cuda::gather_and_dequantise(args, stream_);
 }
@@ -311,19 +326,27 @@ void CudaLoad::launch_promotions() const {
   kernels::cuda::copy_pieces(from, to, count, 0, layout_.record_bytes, 0, stream_);
 }
 
-std::uint32_t CudaLoad::group_end(std::uint32_t first) const noexcept {
+std::vector<LayerRange> CudaLoad::layer_groups() const {
   // A piece begins and ends at a multiple of 16 bytes.
-  if (layout_.layer_bytes % 16 != 0) return layout_.layers;
-  const std::uint64_t layer = layout_.layer_bytes * (near_.copies.size() + far_.copies.size());
-  const std::uint64_t layers = layer == 0 ? layout_.layers : (kGroupBytes + layer - 1) / layer;
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(layout_.layers, first + layers));
+  if (layout_.layer_bytes % 16 != 0) return {{0, layout_.layers}};
+  const std::size_t blocks = near_.copies.size() + far_.copies.size() + runs_.blocks();
+  const std::size_t of_all = std::max<std::size_t>(layout_.layer_bytes * blocks, 1);
+  const std::uint64_t wanted =
+      std::max((kGroupBytes + of_all - 1) / of_all,
+               (kRowBytes + layout_.layer_bytes - 1) / layout_.layer_bytes);
+  const auto each = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, layout_.layers));
+  std::vector<LayerRange> groups;
+  for (std::uint32_t first = 0; first < layout_.layers; first += each)
+    groups.push_back({first, std::min(first + each, layout_.layers)});
+  return groups;
 }
 
 // ---- after it
 
 void CudaLoad::wait_layer(std::uint32_t layer, Stream stream) {
   KVTIER_CHECK(layer < layout_.layers);
-  const auto group = std::ranges::find_if(groups_, [&](const Group& g) { return layer < g.end; });
+  const auto group =
+      std::ranges::find_if(groups_, [&](const Group& g) { return layer < g.layers.end; });
   if (group == groups_.end()) return;  // nothing is copied
   const OnDevice on(gpu_->device());
   if (cudaStreamWaitEvent(cuda_stream(stream), group->landed.get(), 0) == cudaSuccess) return;

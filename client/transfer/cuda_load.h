@@ -11,6 +11,7 @@
 
 #include "client/session/session.h"
 #include "client/transfer/cuda_gpu.h"
+#include "client/transfer/cuda_runs.h"
 
 namespace kvtier::transfer {
 
@@ -34,13 +35,9 @@ class CudaLoad final : public Loading {
   std::uint32_t finish() override;
 
  private:
-  struct Copy {
-    const std::byte* from;
-    std::uint32_t block;
-  };
-  // Copies that are launched together.
+  // Copies that one kernel does.
   struct Part {
-    std::vector<Copy> copies;
+    std::vector<RecordCopy> copies;
     std::uint32_t thread_blocks = 0;
     std::byte* table_written = nullptr;     // its pointers, as the CPU writes them
     const std::byte* table_read = nullptr;  // and as the device reads them
@@ -49,9 +46,8 @@ class CudaLoad final : public Loading {
     std::uint32_t block;
     session::ReservedSlot slot;
   };
-  // Layers [first, end), their copies launched before `landed`.
   struct Group {
-    std::uint32_t first, end;
+    LayerRange layers;
     CudaPools::Event landed;
   };
 
@@ -64,12 +60,13 @@ class CudaLoad final : public Loading {
   Result<void> launch(Stream stream);
   Result<void> follow(Stream stream);
   Result<void> copy_unpinned();
-  Result<void> send_tables();
+  Result<void> send_tables(const std::vector<LayerRange>& groups);
   std::size_t table_bytes(std::size_t copies) const noexcept;
   void write_table(const Part& part) const;
-  void launch_layers(const Part& part, std::uint32_t first, std::uint32_t end) const;
+  void launch_layers(const Part& part, const LayerRange& layers) const;
+  Result<void> launch_group(const LayerRange& layers);
   void launch_promotions() const;
-  std::uint32_t group_end(std::uint32_t first) const noexcept;
+  std::vector<LayerRange> layer_groups() const;
   void settle_promotions(bool good);
 
   const std::shared_ptr<CudaGpu> gpu_;
@@ -82,7 +79,8 @@ class CudaLoad final : public Loading {
   std::vector<BlockFault> faults_;
   std::vector<std::byte*> records_;
   Part near_, far_;  // sources on the card, and in pinned host memory
-  std::vector<Copy> unpinned_;
+  CudaRuns runs_;    // those of the latter that the copy engine does
+  std::vector<RecordCopy> unpinned_;
   std::vector<Promotion> promotions_;
   const std::byte* promotions_table_ = nullptr;
   CudaPools::Memory host_table_, table_;  // the same bytes, written here and read there

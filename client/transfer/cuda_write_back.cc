@@ -167,7 +167,7 @@ void CudaWriteBackJob::copy_to_host(const Batch& batch) const {
            batch.blocks[n + run].from == batch.blocks[n].from + run * bytes) {
       ++run;
     }
-    check(cudaMemcpyAsync(to(n), batch.blocks[n].from, run * bytes, cudaMemcpyDeviceToHost,
+    check(cudaMemcpyAsync(to(n), batch.blocks[n].from, run * bytes, cudaMemcpyDefault,
                           streams[turn++ % streams.size()].get()),
           "records on their way to the host");
     n += run;

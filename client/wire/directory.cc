@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -10,46 +11,10 @@
 namespace kvtier {
 namespace {
 
-constexpr std::uint32_t kVersion = 1;
-constexpr std::uint64_t kTierBits = 0xFF;  // and the GPU's
-static_assert(kTiers == 3 && kNoDevice >= kDirectoryDevicesMax && kNoDevice < 1U << (8 - kTiers));
-
-// Zero is the empty word, so a key's part of it is never zero.
-std::uint64_t tag_of(const Key& key) noexcept {
-  const std::uint64_t tag = key.head() & ~kTierBits;
-  return tag == 0 ? kTierBits + 1 : tag;
-}
-
-std::uint64_t home_of(std::uint64_t word, std::uint64_t mask) noexcept {
-  return (word >> 8) & mask;
-}
-
-// Huge pages of shared memory are the file's, so what the daemon gets here every client has too.
-// The advice is often configured out for shared memory; collapsing what is there works all the
-// same. Small pages work as well.
-void ask_for_huge_pages(std::span<std::byte> bytes) {
-  constexpr std::size_t kHugePage = 2U << 20;
-  if (bytes.size() < 2 * kHugePage) return;
-  (void)::madvise(bytes.data(), bytes.size(), MADV_HUGEPAGE);
-  // Nothing is collapsed where nothing is there: one page of each is touched (and still zero).
-  for (std::size_t at = 0; at < bytes.size(); at += kHugePage) bytes[at] = std::byte{};
-#ifdef MADV_COLLAPSE
-  constexpr int kCollapse = MADV_COLLAPSE;
-#else
-  constexpr int kCollapse = 25;  // since Linux 6.1; older headers have no name for it
-#endif
-  (void)::madvise(bytes.data(), bytes.size() / kHugePage * kHugePage, kCollapse);
-}
+constexpr std::uint32_t kVersion = 2;
+static_assert(kNoDevice >= kDirectoryDevicesMax);
 
 }  // namespace
-
-// The words are in memory shared with other processes: lock-free is a must.
-static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
-
-std::span<std::atomic<std::uint64_t>> DirectoryView::words() const noexcept {
-  auto* first = mapping_.bytes().data() + sizeof(DirectoryHeader);
-  return {reinterpret_cast<std::atomic<std::uint64_t>*>(first), mask_ + 1};
-}
 
 Result<DirectoryView> DirectoryView::map(int fd, std::uint64_t bytes, std::uint32_t device) {
   auto mapping = Mapping::map(fd, bytes, Mapping::Access::read);
@@ -59,37 +24,39 @@ Result<DirectoryView> DirectoryView::map(int fd, std::uint64_t bytes, std::uint3
   std::memcpy(&header, mapping->bytes().data(), sizeof header);
   if (header.magic != kDirectoryMagic) return make_error(Errc::malformed, "not a directory");
   if (header.version != kVersion) return make_error(Errc::version, "directory of another version");
-  if (header.log2_words > 40 || bytes != sizeof header + (8ULL << header.log2_words)) {
+  const std::uint32_t log2_buckets = header.log2_buckets;
+  if (log2_buckets < 2 || log2_buckets > 32 ||
+      bytes != sizeof header + (sizeof(DirectoryBucket) << log2_buckets)) {
     return make_error(Errc::malformed, "the directory's size is not what it says");
   }
   DirectoryView view;
   view.mapping_ = std::move(*mapping);
-  view.mask_ = (1ULL << header.log2_words) - 1;
+  view.mask_ = (1ULL << log2_buckets) - 1;
+  view.shift_ = 64 - log2_buckets;
   view.device_ = device;
   return view;
 }
 
-TierSet DirectoryView::seen(std::uint64_t word) const noexcept {
-  const TierSet tiers{static_cast<std::uint8_t>(word & ((1U << kTiers) - 1))};
-  const bool here = (word & kTierBits) >> kTiers == device_;
-  return here ? tiers : tiers.without(Tier::device);
-}
-
 // The key's word; 0 where there is none.
-std::uint64_t DirectoryView::word_of(const Key& key) const noexcept {
-  const std::uint64_t tag = tag_of(key);
-  const auto table = words();
-  // The load of at most one half bounds a probe in practice; the mask bounds it always.
-  for (std::uint64_t i = 0; i <= mask_; ++i) {
-    const std::uint64_t word =
-        table[(home_of(tag, mask_) + i) & mask_].load(std::memory_order_relaxed);
-    if (word == 0 || (word & ~kTierBits) == tag) return word;
+DirectoryView::Word DirectoryView::word_of(const Key& key) const noexcept {
+  const Word tag = tag_of(key) >> directory_word::kTagShift;
+  // In practice a search ends after a bucket or two; the bound is for a directory gone mad.
+  for (std::uint64_t step = 0; step < steps_max(); ++step) {
+    const DirectoryBucket& bucket = buckets()[bucket_of(key, step)];
+    for (const auto& slot : bucket.words) {
+      const Word word = slot.load(std::memory_order_relaxed);
+      if (word >> directory_word::kTagShift == tag && word != 0) return word;
+    }
+    if (bucket.sent_on.load(std::memory_order_relaxed) == 0) return 0;
   }
   return 0;
 }
 
 TierSet DirectoryView::find(const Key& key) const noexcept {
-  return seen(word_of(key));
+  const Word word = word_of(key);
+  const TierSet tiers{static_cast<std::uint8_t>(word & directory_word::kTierMask)};
+  const bool here = (word >> directory_word::kDeviceShift & directory_word::kDeviceMask) == device_;
+  return here ? tiers : tiers.without(Tier::device);
 }
 
 bool DirectoryView::on_some_gpu(const Key& key) const noexcept {
@@ -97,30 +64,30 @@ bool DirectoryView::on_some_gpu(const Key& key) const noexcept {
 }
 
 void DirectoryView::find_many(std::span<const Key> keys, std::span<TierSet> tiers) const noexcept {
-  constexpr std::size_t kAhead = 16;  // about as many misses as a core can have under way
-  for (std::size_t i = 0; i < keys.size() + kAhead; ++i) {
-    if (i < keys.size()) prefetch(keys[i]);
-    if (i >= kAhead) tiers[i - kAhead] = find(keys[i - kAhead]);
+  // Twice as many words as misses that a core can have under way: half come while half are read.
+  constexpr std::size_t kPiece = 32;
+  prefetch(keys.first(std::min(kPiece, keys.size())));
+  for (std::size_t begin = 0; begin < keys.size(); begin += kPiece) {
+    const std::size_t end = std::min(begin + kPiece, keys.size());
+    prefetch(keys.subspan(end, std::min(kPiece, keys.size() - end)));
+    for (std::size_t i = begin; i < end; ++i) tiers[i] = find(keys[i]);
   }
-}
-
-void DirectoryView::prefetch(const Key& key) const noexcept {
-  __builtin_prefetch(&words()[home_of(tag_of(key), mask_)]);
 }
 
 Result<DirectoryWriter> DirectoryWriter::create(std::uint64_t blocks_max,
                                                 std::span<const std::byte, 16> boot_id) {
-  const std::uint64_t words = std::bit_ceil(blocks_max * 2);
-  const std::uint64_t bytes = sizeof(DirectoryHeader) + words * sizeof(std::uint64_t);
+  KVTIER_CHECK(blocks_max > 0 && blocks_max <= kDirectoryNumbers);
+  const std::uint64_t buckets = std::max<std::uint64_t>(4, std::bit_ceil(blocks_max / 4 + 1));
+  const std::uint64_t bytes = sizeof(DirectoryHeader) + buckets * sizeof(DirectoryBucket);
   auto fd = make_memfd("kvtier-directory", bytes);
   if (!fd) return fd.error();
   auto mapping = Mapping::map(fd->get(), bytes, Mapping::Access::read_write);
   if (!mapping) return mapping.error();
-  ask_for_huge_pages(mapping->bytes());
+  fill_with_huge_pages(mapping->bytes());
   DirectoryHeader header{};
   header.magic = kDirectoryMagic;
   header.version = kVersion;
-  header.log2_words = static_cast<std::uint32_t>(std::countr_zero(words));
+  header.log2_buckets = static_cast<std::uint32_t>(std::countr_zero(buckets));
   std::memcpy(header.boot_id, boot_id.data(), sizeof header.boot_id);
   std::memcpy(mapping->bytes().data(), &header, sizeof header);
   if (::fcntl(fd->get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0) {
@@ -129,47 +96,62 @@ Result<DirectoryWriter> DirectoryWriter::create(std::uint64_t blocks_max,
   DirectoryWriter writer;
   writer.fd_ = std::move(*fd);
   writer.view_.mapping_ = std::move(*mapping);
-  writer.view_.mask_ = words - 1;
+  writer.view_.mask_ = buckets - 1;
+  writer.view_.shift_ = 64 - header.log2_buckets;
   writer.blocks_max_ = blocks_max;
   return writer;
 }
 
-void DirectoryWriter::set(const Key& key, TierSet tiers, std::uint32_t device) noexcept {
-  KVTIER_CHECK(device < kDirectoryDevicesMax);
-  const std::uint64_t where =
-      tiers.bits | (tiers.has(Tier::device) ? std::uint64_t{device} << kTiers : 0);
-  const std::uint64_t tag = tag_of(key);
-  const std::uint64_t mask = view_.mask_;
-  const auto table = view_.words();
-  std::uint64_t at = home_of(tag, mask);
-  for (;; at = (at + 1) & mask) {
-    const std::uint64_t word = table[at].load(std::memory_order_relaxed);
-    if (word == 0) break;
-    if ((word & ~kTierBits) != tag) continue;
-    if (tiers.empty()) return remove_at(at);
-    table[at].store(tag | where, std::memory_order_release);
-    return;
-  }
-  if (tiers.empty()) return;
-  KVTIER_CHECK(blocks_ < blocks_max_);
+void DirectoryWriter::insert(const Key& key, std::uint32_t number) noexcept {
+  KVTIER_CHECK(blocks_ < blocks_max_ && number < kDirectoryNumbers);
   ++blocks_;
-  table[at].store(tag | where, std::memory_order_release);
+  const Word word = DirectoryView::tag_of(key) | (Word{number} + 1) << directory_word::kNumberShift;
+  search(key, [&](DirectoryBucket& bucket) {
+    for (auto& slot : bucket.words) {
+      if (slot.load(std::memory_order_relaxed) != 0) continue;
+      slot.store(word, std::memory_order_release);
+      return true;
+    }
+    // Nobody else writes here.
+    bucket.sent_on.store(bucket.sent_on.load(std::memory_order_relaxed) + 1,
+                         std::memory_order_release);
+    return false;
+  });
 }
 
-void DirectoryWriter::remove_at(std::uint64_t hole) noexcept {
-  const std::uint64_t mask = view_.mask_;
-  const auto table = view_.words();
-  // Moves later words of the run into the hole, copy first, so that a reader sees a moved word
-  // twice rather than not at all; one that has already passed the hole may miss it, which is a
-  // miss.
-  for (std::uint64_t at = (hole + 1) & mask;; at = (at + 1) & mask) {
-    const std::uint64_t word = table[at].load(std::memory_order_relaxed);
-    if (word == 0) break;
-    if (((at - home_of(word, mask)) & mask) < ((at - hole) & mask)) continue;
-    table[hole].store(word, std::memory_order_release);
-    hole = at;
+std::atomic<DirectoryWriter::Word>* DirectoryWriter::word_in(DirectoryBucket& bucket,
+                                                             std::uint32_t number) noexcept {
+  for (auto& slot : bucket.words) {
+    const Word word = slot.load(std::memory_order_relaxed);
+    if (word != 0 && number_in(word) == number) return &slot;
   }
-  table[hole].store(0, std::memory_order_release);
+  return nullptr;
+}
+
+void DirectoryWriter::set(const Key& key, std::uint32_t number, TierSet tiers,
+                          std::uint32_t device) noexcept {
+  KVTIER_CHECK((tiers.bits & ~directory_word::kTierMask) == 0 && device < kDirectoryDevicesMax);
+  const Word place = tiers.bits | Word{device} << directory_word::kDeviceShift;
+  search(key, [&](DirectoryBucket& bucket) {
+    std::atomic<Word>* const slot = word_in(bucket, number);
+    if (slot == nullptr) return false;
+    const Word word = slot->load(std::memory_order_relaxed);
+    slot->store((word & ~directory_word::kPlaceMask) | place, std::memory_order_release);
+    return true;
+  });
+}
+
+void DirectoryWriter::erase(const Key& key, std::uint32_t number) noexcept {
+  search(key, [&](DirectoryBucket& bucket) {
+    std::atomic<Word>* const slot = word_in(bucket, number);
+    if (slot != nullptr) {
+      slot->store(0, std::memory_order_release);
+    } else {
+      bucket.sent_on.store(bucket.sent_on.load(std::memory_order_relaxed) - 1,
+                           std::memory_order_release);
+    }
+    return slot != nullptr;
+  });
   --blocks_;
 }
 

@@ -1,11 +1,11 @@
 // The index: every cached block by its key, in memory that is reserved once.
 //
 // Entries are one cache line each and are named by their place in an array, so that lists and
-// tables are arrays of small numbers. The hash table is open addressing at a load of at most one
-// half; its words carry enough of the key that probing and removal read no entry but the one looked
-// for. All operations are constant time; none allocates after construction. What limits them at
-// millions of blocks is the latency of memory, so whoever knows many keys beforehand prefetches or
-// asks for all at once. Owned by the control thread.
+// tables are arrays of small numbers. The hash table is the directory, which has enough of the key
+// that probing and removal read no entry but the one looked for. All operations are constant time;
+// none allocates after construction. What limits them at millions of blocks is the latency of
+// memory, so whoever knows many keys beforehand prefetches or asks for all at once. Owned by the
+// control thread.
 #pragma once
 
 #include <array>
@@ -13,6 +13,7 @@
 #include <span>
 
 #include "client/base/strong.h"
+#include "client/wire/directory.h"
 #include "daemon/control/huge_array.h"
 #include "kvtier/key.h"
 #include "kvtier/tier.h"
@@ -54,18 +55,24 @@ static_assert(sizeof(Block) == 64, "one cache line, and ten million of them must
 
 class BlockIndex {
  public:
-  explicit BlockIndex(std::uint32_t blocks_max);
+  // `directory` is empty, has room for as many blocks and outlives the index.
+  BlockIndex(std::uint32_t blocks_max, DirectoryWriter& directory);
 
   // kNoBlock where there is none.
   BlockId find(const Key& key) const noexcept;
   // The same for many, with the misses of memory overlapped. ids.size() == keys.size().
   void find_many(std::span<const Key> keys, std::span<BlockId> ids) const noexcept;
-  // Asks the processor to load what find(key) and insert(key) read first.
-  void prefetch(const Key& key) const noexcept { __builtin_prefetch(&table_[home(tag_of(key))]); }
+  // Asks the processor to load what find(key) and insert(key) read first, for many at once (see
+  // DirectoryView::prefetch).
+  void prefetch(std::span<const Key> keys) const noexcept { directory_.prefetch(keys); }
   // A fresh entry for `key`, which must not be there; kNoBlock when full.
   BlockId insert(const Key& key) noexcept;
   // `id` must be placed nowhere and held by nobody.
   void erase(BlockId id) noexcept;
+  // What clients are told of an entry.
+  void publish(BlockId id, TierSet tiers, std::uint32_t device) noexcept {
+    directory_.set(blocks_[id.value].key, id.value, tiers, device);
+  }
 
   Block& operator[](BlockId id) noexcept { return blocks_[id.value]; }
   const Block& operator[](BlockId id) const noexcept { return blocks_[id.value]; }
@@ -77,35 +84,23 @@ class BlockIndex {
   std::uint32_t size() const noexcept { return size_; }
   std::uint32_t capacity() const noexcept { return blocks_max_; }
 
-  // Calls `visit(id)` for every block until it returns false.
+  // Calls `visit(id)` for every block that is placed somewhere until it returns false.
   template <class Visit>
   void each(Visit&& visit) const {
-    for (std::uint64_t at = 0; at <= mask_; ++at) {
-      if (table_[at] != 0 && !visit(id_in(table_[at]))) return;
+    for (std::uint32_t at = 0; at < used_; ++at) {
+      if (!blocks_[at].tiers.empty() && !visit(BlockId(at))) return;
     }
   }
 
  private:
-  // A word of the table: 32 bits of the key, and the entry's number plus one. 0: empty.
-  using Word = std::uint64_t;
-  static BlockId id_in(Word word) noexcept { return BlockId(static_cast<std::uint32_t>(word) - 1); }
-  static std::uint32_t tag_in(Word word) noexcept { return static_cast<std::uint32_t>(word >> 32); }
-  // The key's first bytes as a number, so that keys in order fill the table in order: the disk
-  // tier's index is in that order at a restart.
-  static std::uint32_t tag_of(const Key& key) noexcept {
-    return static_cast<std::uint32_t>(__builtin_bswap64(key.head()) >> 32);
-  }
-  std::uint32_t home(std::uint32_t tag) const noexcept { return tag >> shift_; }
   void prefetch_entry(const Key& key) const noexcept;
 
   std::uint32_t blocks_max_;
-  std::uint32_t mask_;
-  std::uint32_t shift_;  // a home is the tag's highest bits
+  DirectoryWriter& directory_;
   std::uint32_t size_ = 0;
   std::uint32_t used_ = 0;  // entries ever used: the first so many of the array
   HugeArray<Block> blocks_;
   std::array<HugeArray<LruLink>, kTiers> links_;
-  HugeArray<Word> table_;
   BlockId free_ = kNoBlock;  // erased entries, chained through block_index
 };
 

@@ -4,13 +4,14 @@
 #include <bit>
 
 #include "client/base/check.h"
+#include "client/base/prefetch.h"
 #include "daemon/control/disk_place.h"
 #include "daemon/limits.h"
 
 namespace kvtier::daemon {
 
 Catalogue::Catalogue(std::uint32_t blocks_max, DirectoryWriter& directory)
-    : index_(blocks_max), directory_(directory) {}
+    : index_(blocks_max, directory) {}
 
 LruList& Catalogue::list(Tier tier, ListName name) {
   devices_[index_of(tier)] |= 1U << name.first;
@@ -27,7 +28,7 @@ std::uint32_t Catalogue::device(BlockId id, Tier tier) const noexcept {
 
 void Catalogue::publish(BlockId id) noexcept {
   const TierSet tiers = index_[id].doomed ? TierSet{} : reachable(id);
-  directory_.set(index_[id].key, tiers, tiers.has(Tier::device) ? device(id, Tier::device) : 0);
+  index_.publish(id, tiers, tiers.has(Tier::device) ? device(id, Tier::device) : 0);
 }
 
 TierSet Catalogue::reachable(BlockId id) const noexcept {
@@ -94,8 +95,8 @@ void Catalogue::enlist_newest(std::span<const BlockId> oldest_first, Tier tier) 
   for (std::size_t i = 0; i < oldest_first.size(); ++i) {
     if (i + kAhead < oldest_first.size()) {
       const BlockId soon = oldest_first[i + kAhead];
-      __builtin_prefetch(&index_[soon]);
-      __builtin_prefetch(&index_.link(soon, tier), 1);
+      prefetch_memory(&index_[soon]);
+      prefetch_memory(&index_.link(soon, tier));
     }
     list(oldest_first[i], tier).push_newest(oldest_first[i]);
   }
@@ -123,15 +124,13 @@ Place Catalogue::unplace(BlockId id, Tier tier) {
   --counts_[t].blocks;
   counts_[t].bytes -= bytes;
   namespaces_[block.ns].bytes[t] -= bytes;
-  publish(id);
-  erase_if_gone(id);
+  if (block.tiers.empty()) {
+    --namespaces_[block.ns].blocks;
+    index_.erase(id);
+  } else {
+    publish(id);
+  }
   return at;
-}
-
-void Catalogue::erase_if_gone(BlockId id) {
-  if (!index_[id].tiers.empty()) return;
-  --namespaces_[index_[id].ns].blocks;
-  index_.erase(id);
 }
 
 bool Catalogue::hold(BlockId id, Tier tier) {
@@ -198,20 +197,27 @@ BlockId Catalogue::oldest_of_other_size(Tier tier, std::uint64_t bytes,
   return best;
 }
 
-EvictionAhead::EvictionAhead(const Catalogue& catalogue, Tier tier, std::uint64_t record_bytes,
-                             std::uint32_t device) noexcept
-    : catalogue_(catalogue), tier_(tier), next_(catalogue.oldest(tier, record_bytes, device)) {
-  entry_coming_.fill(kNoBlock);
-  for (std::size_t i = 0; i < kAhead; ++i) step();
+const TierSet tiers = index_[id].doomed ? TierSet{} : reachable(id);
+index_.publish(id, tiers, tiers.has(Tier::device) ? device(id, Tier::device) : 0);
 }
 
 void EvictionAhead::step() noexcept {
-  BlockId& place = entry_coming_[steps_++ % entry_coming_.size()];
-  if (place != kNoBlock) catalogue_.prefetch(catalogue_.block(place).key);
-  place = next_;
-  if (next_ == kNoBlock) return;
-  __builtin_prefetch(&catalogue_.block(next_), 1);
-  next_ = catalogue_.evicted_after(next_, tier_);
+  if (steps_++ % kPiece == 0) advance();
+}
+
+void EvictionAhead::advance() noexcept {
+  std::array<Key, kPiece> keys;
+  std::size_t count = 0;
+  for (const BlockId id : coming_) {
+    if (id != kNoBlock) keys[count++] = catalogue_.block(id).key;
+  }
+  catalogue_.prefetch({keys.data(), count});
+  for (BlockId& id : coming_) {
+    id = next_;
+    if (next_ == kNoBlock) continue;
+    prefetch_memory(&catalogue_.block(next_));
+    next_ = catalogue_.evicted_after(next_, tier_);
+  }
 }
 
 }  // namespace kvtier::daemon

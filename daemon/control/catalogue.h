@@ -43,11 +43,9 @@ class Catalogue {
   // that many of `ids`, which is as long as `keys`, are set.
   std::size_t find_prefix(std::uint16_t ns, std::span<const Key> keys,
                           std::span<BlockId> ids) const noexcept;
-  // Asks the processor to load what looking this key up, or adding and placing it, will read first.
-  void prefetch(const Key& key) const noexcept {
-    index_.prefetch(key);
-    directory_.prefetch(key);
-  }
+  // Asks the processor to load what looking these keys up, or adding and placing them, will read
+  // first. The more at once the better, up to a few dozen.
+  void prefetch(std::span<const Key> keys) const noexcept { index_.prefetch(keys); }
   // Whatever its namespace, doomed or not.
   BlockId find_any(const Key& key) const noexcept { return index_.find(key); }
   bool taken(const Key& key) const noexcept { return find_any(key) != kNoBlock; }
@@ -126,11 +124,9 @@ class Catalogue {
   void touch(std::span<const BlockId> prefix, Tier tier);
   void enlist(BlockId id, Tier tier, const Key& parent);
   void publish(BlockId id) noexcept;
-  void erase_if_gone(BlockId id);
 
   BlockIndex index_;
   Namespaces namespaces_;
-  DirectoryWriter& directory_;
   // std::map keeps the lists where they are.
   std::array<std::map<ListName, LruList>, kTiers> lists_;
   std::array<std::uint32_t, kTiers> devices_{};  // that ever had a block: sets of bits
@@ -150,12 +146,12 @@ class EvictionAhead {
   void step() noexcept;
 
  private:
-  static constexpr std::size_t kAhead = 32;
+  static constexpr std::size_t kPiece = 16;
+  void advance() noexcept;
   const Catalogue& catalogue_;
   Tier tier_;
   BlockId next_;
-  std::array<BlockId, kAhead / 2>
-      entry_coming_;  // a ring: entries asked for, whose keys are not read yet
+  std::array<BlockId, kPiece> coming_;  // entries asked for, whose keys are not read yet
   std::size_t steps_ = 0;
 };
 

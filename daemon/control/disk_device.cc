@@ -4,6 +4,7 @@
 
 #include "client/base/check.h"
 #include "client/base/points.h"
+#include "client/base/prefetch.h"
 
 namespace kvtier::daemon {
 
@@ -44,7 +45,7 @@ BlockId DiskDevice::block_at(DiskLocation at) const noexcept {
 
 void DiskDevice::prefetch(DiskLocation at) const noexcept {
   if (at.segment >= blocks_in_.size() || at.slot >= blocks_in_[at.segment].size()) return;
-  __builtin_prefetch(&blocks_in_[at.segment][at.slot], 1);
+  prefetch_memory(&blocks_in_[at.segment][at.slot]);
 }
 
 void DiskDevice::erase(std::vector<Key> keys, std::vector<DiskLocation> slots,

@@ -58,9 +58,8 @@ Result<std::uint64_t> DiskTier::recover() {
 // The entries come in the order of their keys. Each is taken over a little after it came, when the
 // words of the tables that it will change have been loaded.
 Result<void> DiskTier::take_over_all(std::uint32_t number, std::vector<Recovered>& order) {
-  constexpr std::size_t kAhead = 16;
-  std::array<storage::DiskEntry, kAhead> coming;
-  std::size_t came = 0;
+  constexpr std::size_t kPiece = 32;
+  std::vector<storage::DiskEntry> piece, before;
   std::vector<Key> unusable;
   const auto take = [&](const storage::DiskEntry& entry) {
     const auto id = take_over(number, entry);
@@ -70,15 +69,23 @@ Result<void> DiskTier::take_over_all(std::uint32_t number, std::vector<Recovered
     unusable.push_back(entry.identity.key);
   };
   DiskDevice& on = device(number);
+  // A piece is taken over while what the next will read is on its way from memory.
+  const auto turn = [&] {
+    std::array<Key, kPiece> keys;
+    for (std::size_t i = 0; i < piece.size(); ++i) keys[i] = piece[i].identity.key;
+    catalogue_.prefetch({keys.data(), piece.size()});
+    for (const auto& entry : piece) on.prefetch(entry.at);
+    for (const auto& entry : before) take(entry);
+    before.swap(piece);
+    piece.clear();
+  };
   const auto read = on.store().recover([&](const storage::DiskEntry& entry) {
-    storage::DiskEntry& place = coming[came % kAhead];
-    if (came++ >= kAhead) take(place);
-    catalogue_.prefetch(entry.identity.key);
-    on.prefetch(entry.at);
-    place = entry;
+    piece.push_back(entry);
+    if (piece.size() == kPiece) turn();
   });
   if (!read) return read;
-  for (std::size_t i = came - std::min(came, kAhead); i < came; ++i) take(coming[i % kAhead]);
+  turn();
+  turn();
   if (!unusable.empty()) on.erase(std::move(unusable), {});
   return {};
 }

@@ -119,7 +119,7 @@ void DiskTier::retire(BlockId id) {
 void DiskTier::forget(std::span<const BlockId> ids) {
   std::vector<std::vector<Key>> keys(devices_.size());
   std::vector<std::vector<DiskLocation>> slots(devices_.size());
-  for (const BlockId id : ids) catalogue_.prefetch(catalogue_.block(id).key);
+  for (const BlockId id : ids) catalogue_.prefetch({&catalogue_.block(id).key, 1});
   for (const BlockId id : ids) {
     const Key key = catalogue_.block(id).key;
     const Place at = unplace(id);

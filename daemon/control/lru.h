@@ -11,6 +11,7 @@
 
 #include <span>
 
+#include "client/base/prefetch.h"
 #include "daemon/control/block_index.h"
 
 namespace kvtier::daemon {
@@ -43,7 +44,7 @@ class LruList {
     constexpr std::size_t kAhead = 16;
     const std::size_t n = prefix.size();
     for (std::size_t i = 0; i < n + kAhead; ++i) {
-      if (i < n) __builtin_prefetch(&link(prefix[n - 1 - i]), 1);
+      if (i < n) prefetch_memory(&link(prefix[n - 1 - i]));
       if (i >= kAhead / 2 && i - kAhead / 2 < n)
         prefetch_neighbours(prefix[n - 1 - i + kAhead / 2]);
       if (i < kAhead) continue;
@@ -60,8 +61,8 @@ class LruList {
   void prefetch_neighbours(BlockId id) const noexcept {
     const LruLink& at = link(id);
     // A prefetch of nothing that is there is harmless.
-    __builtin_prefetch(&link(at.newer), 1);
-    __builtin_prefetch(&link(at.older), 1);
+    prefetch_memory(&link(at.newer));
+    prefetch_memory(&link(at.older));
   }
 
   void insert(BlockId id, BlockId newer, BlockId older) noexcept {

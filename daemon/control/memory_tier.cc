@@ -64,6 +64,8 @@ bool MemoryTier::grow(std::uint64_t slot_bytes) {
   reserved_bytes_ += bytes;
   open_[slot_bytes].push_back(id);
   if (on_created) on_created(*state.extent);
+  // The next of this kind, if the cap has room for it.
+  if (options_.cap_bytes - reserved_bytes_ >= bytes) maker_->prepare({bytes, slot_bytes});
   return true;
 }
 

@@ -75,7 +75,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<void> on_list(std::uint64_t id, wire::ListRequest::Reader request);
   Result<void> on_drop(std::uint64_t id, wire::DropRequest::Reader request);
   Result<std::uint16_t> number_of(std::uint32_t handle) const;
-  void prefetch_key(capnp::Data::Reader bytes) const;
+  static constexpr unsigned kPrefetched = 16;  // keys at once
+  void prefetch_keys(capnp::List<wire::Commit::Block>::Reader blocks, unsigned first) const;
   Result<std::optional<std::uint16_t>> filter_of(capnp::Data::Reader ns_id) const;
 
   void reply(std::uint64_t id, const std::function<void(Builder)>& fill, UniqueFd descriptor = {});

@@ -178,9 +178,10 @@ Result<void> Session::on_reserve(std::uint64_t id, wire::ReserveRequest::Reader 
   const auto ns = number_of(request.getNs());
   if (!ns) return ns.error();
   if (request.getTier() >= index_of(Tier::disk)) return malformed("slots of no memory tier");
-  const auto slots =
-      context_.cache.reserve(id_, process_, *ns, static_cast<Tier>(request.getTier()),
-                             std::min(request.getCount(), wire::kReserveMax), device_);
+  auto slots = context_.cache.reserve(id_, process_, *ns, static_cast<Tier>(request.getTier()),
+                                      std::min(request.getCount(), wire::kReserveMax), device_);
+  // Side by side as far as they are: a client's copies of neighbours go together.
+  std::ranges::sort(slots);
   for (const SlotName slot : slots) introduce(slot);
   reply(id, [&](Builder root) {
     auto list = root.initReserved().initSlots(static_cast<unsigned>(slots.size()));
@@ -195,9 +196,9 @@ Result<void> Session::on_commit(std::uint64_t id, wire::Commit::Reader commit) {
   if (commit.getBlocks().size() > wire::kCommitBlocksMax) return malformed("too many blocks");
   std::uint32_t taken = 0;
   const auto blocks = commit.getBlocks();
+  prefetch_keys(blocks, 0);
   for (unsigned i = 0; i < blocks.size(); ++i) {
-    constexpr unsigned kAhead = 4;
-    if (i + kAhead < blocks.size()) prefetch_key(blocks[i + kAhead].getKey());
+    if (i % kPrefetched == 0) prefetch_keys(blocks, i + kPrefetched);
     const auto block = blocks[i];
     if (block.getKey().size() != sizeof(Key) || block.getParent().size() != sizeof(Key) ||
         block.getTokens().size() % sizeof(Token) != 0 || block.getSlots().size() > kTiers) {
@@ -218,11 +219,14 @@ Result<void> Session::on_commit(std::uint64_t id, wire::Commit::Reader commit) {
   return {};
 }
 
-void Session::prefetch_key(capnp::Data::Reader bytes) const {
-  Key key;
-  if (bytes.size() != sizeof key) return;
-  std::memcpy(&key, bytes.begin(), sizeof key);
-  context_.cache.catalogue().prefetch(key);
+void Session::prefetch_keys(capnp::List<wire::Commit::Block>::Reader blocks, unsigned first) const {
+  std::array<Key, kPrefetched> keys;
+  const unsigned count = first < blocks.size() ? std::min(kPrefetched, blocks.size() - first) : 0;
+  for (unsigned i = 0; i < count; ++i) {
+    const auto key = blocks[first + i].getKey();
+    if (key.size() == sizeof(Key)) std::memcpy(&keys[i], key.begin(), sizeof(Key));
+  }
+  context_.cache.catalogue().prefetch({keys.data(), count});
 }
 
 Result<void> Session::on_report(wire::Report::Reader report) {

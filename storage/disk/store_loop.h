@@ -135,7 +135,7 @@ class StoreLoop {
     Result<void> result;
   };
   struct KeyHash {
-    std::size_t operator()(const Key& key) const noexcept { return key.head(); }
+    std::size_t operator()(const Key& key) const noexcept { return key.tail(); }
   };
 
   // store_loop.cc: the turn.

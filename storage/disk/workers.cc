@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "client/base/thread_priority.h"
+
 namespace kvtier::storage {
 
 Workers::Workers(std::size_t threads) {
@@ -26,6 +28,7 @@ void Workers::submit(std::function<void()> job) {
 }
 
 void Workers::work() {
+  yield_to_others();
   std::unique_lock lock(mutex_);
   for (;;) {
     ready_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });

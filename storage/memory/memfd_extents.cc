@@ -2,10 +2,12 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <future>
 #include <string>
 #include <utility>
 
 #include "client/base/check.h"
+#include "client/base/units.h"
 #include "client/record/record.h"
 #include "storage/memory/extent.h"
 
@@ -22,22 +24,51 @@ class MemfdExtents final : public MemoryExtents {
   Result<std::unique_ptr<Extent>> create(ExtentId id, Extent::Shape shape) override {
     KVTIER_CHECK(shape.slot_bytes > 0 && shape.slot_bytes % kRecordAlignment == 0);
     KVTIER_CHECK(shape.bytes >= shape.slot_bytes && shape.bytes % kRecordAlignment == 0);
-    auto memory = make_memfd("kvtier-extent-" + std::to_string(id.value), shape.bytes);
+    auto memory = take_memory(shape.bytes);
     if (!memory) return memory.error();
-    auto mapping = Mapping::map(memory->get(), shape.bytes, Mapping::Access::read_write);
-    if (!mapping) return mapping.error();
-    if (const auto ready = advise(mapping->bytes()); !ready) return ready.error();
     auto table = SlotTable::create(slot_table_header(id, tier_, shape));
     if (!table) return table.error();
-    return std::make_unique<Extent>(id, tier_, shape, std::move(*memory), std::move(*mapping),
-                                    std::move(*table));
+    return std::make_unique<Extent>(id, tier_, shape, std::move(memory->fd),
+                                    std::move(memory->mapping), std::move(*table));
+  }
+
+  void prepare(Extent::Shape shape) override {
+    // Less is made as fast as a thread is started.
+    constexpr std::uint64_t kWorthwhile = 16_MiB;
+    if (spare_.valid() || shape.bytes < kWorthwhile) return;
+    if (!options_.huge_pages && !options_.prefault) return;
+    spare_bytes_ = shape.bytes;
+    spare_ = std::async(std::launch::async,
+                        [options = options_, bytes = shape.bytes] { return make(options, bytes); });
   }
 
  private:
-  Result<void> advise(std::span<std::byte> bytes) const {
-    // Refused where shared-memory huge pages are configured out; small pages work as well.
-    if (options_.huge_pages) (void)::madvise(bytes.data(), bytes.size(), MADV_HUGEPAGE);
-    if (!options_.prefault) return {};
+  struct Memory {
+    UniqueFd fd;
+    Mapping mapping;
+  };
+
+  Result<Memory> take_memory(std::uint64_t bytes) {
+    if (spare_.valid()) {
+      auto spare = spare_.get();
+      if (spare && spare_bytes_ == bytes) return spare;
+    }
+    return make(options_, bytes);
+  }
+
+  static Result<Memory> make(MemfdOptions options, std::uint64_t bytes) {
+    auto fd = make_memfd("kvtier-extent", bytes);
+    if (!fd) return fd.error();
+    auto mapping = Mapping::map(fd->get(), bytes, Mapping::Access::read_write);
+    if (!mapping) return mapping.error();
+    if (options.huge_pages) fill_with_huge_pages(mapping->bytes());
+    if (options.prefault) {
+      if (const auto done = prefault(mapping->bytes()); !done) return done.error();
+    }
+    return Memory{std::move(*fd), std::move(*mapping)};
+  }
+
+  static Result<void> prefault(std::span<std::byte> bytes) {
     int rc = 0;
     do {
       rc = ::madvise(bytes.data(), bytes.size(), MADV_POPULATE_WRITE);
@@ -51,6 +82,8 @@ class MemfdExtents final : public MemoryExtents {
 
   Tier tier_;
   MemfdOptions options_;
+  std::future<Result<Memory>> spare_;
+  std::uint64_t spare_bytes_ = 0;
 };
 
 }  // namespace

@@ -20,6 +20,17 @@ DirectoryWriter make_directory(std::uint64_t blocks_max) {
   return std::move(DirectoryWriter::create(blocks_max, boot_id).value());
 }
 
+// Numbers are keys' own numbers here.
+void put(DirectoryWriter& writer, std::uint64_t n, TierSet tiers) {
+  const Key key = key_number(n);
+  const auto number = static_cast<std::uint32_t>(n);
+  const bool there =
+      writer.number_of(key, [&](std::uint32_t at) { return at == number; }) == number;
+  if (!there && !tiers.empty()) writer.insert(key, number);
+  if (there && tiers.empty()) return writer.erase(key, number);
+  if (!tiers.empty()) writer.set(key, number, tiers);
+}
+
 TEST(Directory, ABlockOnAnotherGpuIsWhereElseItIs) {
   auto writer = make_directory(100);
   const Key key = key_number(1);
@@ -27,19 +38,18 @@ TEST(Directory, ABlockOnAnotherGpuIsWhereElseItIs) {
   const auto view_of = [&](std::uint32_t gpu) {
     return DirectoryView::map(writer.fd(), writer.bytes(), gpu).value();
   };
+  writer.insert(key, 1);
   for (const std::uint32_t gpu : {0U, 1U, kDirectoryDevicesMax - 1}) {
-    writer.set(key, both, gpu);
+    writer.set(key, 1, both, gpu);
     for (const std::uint32_t viewer : {0U, 1U, kDirectoryDevicesMax - 1, kNoDevice}) {
       EXPECT_EQ(view_of(viewer).find(key), viewer == gpu ? both : both.without(Tier::device));
       EXPECT_TRUE(view_of(viewer).on_some_gpu(key));
     }
   }
-  writer.set(key, TierSet{}.with(Tier::disk), 7);
+  writer.set(key, 1, TierSet{}.with(Tier::disk));
   EXPECT_EQ(view_of(3).find(key), TierSet{}.with(Tier::disk));
   EXPECT_FALSE(view_of(3).on_some_gpu(key));
   EXPECT_FALSE(view_of(3).on_some_gpu(key_number(2)));
-  writer.set(key, {});
-  EXPECT_EQ(writer.blocks(), 0U);
 }
 
 TEST(Directory, HoldsWhatAMapHolds) {
@@ -53,7 +63,7 @@ TEST(Directory, HoldsWhatAMapHolds) {
     TierSet tiers{static_cast<std::uint8_t>(random() % 8)};
     // More often gone than not once it fills up.
     if (expected.size() >= 999 && !expected.contains(n)) tiers = {};
-    writer.set(key_number(n), tiers);
+    put(writer, n, tiers);
     if (tiers.empty()) {
       expected.erase(n);
     } else {
@@ -77,7 +87,7 @@ TEST(Directory, AReaderNeverSeesAWrongTierSetOfAStableKey) {
   const auto tiers_of = [](std::uint64_t n) {
     return TierSet{static_cast<std::uint8_t>(n % 7 + 1)};
   };
-  for (std::uint64_t n = 0; n < kStable; ++n) writer.set(key_number(n), tiers_of(n));
+  for (std::uint64_t n = 0; n < kStable; ++n) put(writer, n, tiers_of(n));
   std::atomic<bool> stop{false};
   std::atomic<std::uint64_t> wrong{0}, found{0}, looked{0};
   std::thread reader([&] {
@@ -92,7 +102,7 @@ TEST(Directory, AReaderNeverSeesAWrongTierSetOfAStableKey) {
   std::mt19937_64 random(1);
   for (int i = 0; i < 200'000; ++i) {
     const std::uint64_t n = kStable + random() % 600;
-    writer.set(key_number(n), {static_cast<std::uint8_t>(random() % 3)});
+    put(writer, n, {static_cast<std::uint8_t>(random() % 3)});
   }
   while (looked < 10'000) std::this_thread::yield();
   stop = true;
@@ -100,6 +110,33 @@ TEST(Directory, AReaderNeverSeesAWrongTierSetOfAStableKey) {
   EXPECT_EQ(wrong, 0U);
   EXPECT_GT(found, looked / 2);
   for (std::uint64_t n = 0; n < kStable; ++n) EXPECT_EQ(view.find(key_number(n)), tiers_of(n));
+}
+
+// As a hash collision would have it: blocks whose keys agree in all that the directory keeps, and
+// so many in one place that words lie farther from home than a word can tell.
+TEST(Directory, KeysAlikeInWhatIsKeptStayBlocksOfTheirOwn) {
+  constexpr std::uint32_t kBlocks = 100;
+  auto writer = make_directory(kBlocks);
+  const auto key_of = [](std::uint32_t n) {
+    Key key = key_number(7);
+    key.bytes[7] = static_cast<std::byte>(n);  // neither of the first bits nor of the last bytes
+    return key;
+  };
+  const auto there = [&](std::uint32_t wanted) {
+    return writer.number_of(key_of(wanted), [&](std::uint32_t n) { return n == wanted; }) == wanted;
+  };
+  for (std::uint32_t n = 0; n < kBlocks; ++n) writer.insert(key_of(n), n);
+  for (std::uint32_t n = 0; n < kBlocks; n += 3) writer.erase(key_of(n), n);
+  for (std::uint32_t n = 0; n < kBlocks; ++n) {
+    EXPECT_EQ(there(n), n % 3 != 0) << n;
+    if (n % 3 != 0) writer.set(key_of(n), n, TierSet{}.with(Tier::disk));
+  }
+  EXPECT_EQ(writer.find(key_of(0)), TierSet{}.with(Tier::disk)) << "the same to a client";
+  for (std::uint32_t n = 0; n < kBlocks; ++n) {
+    if (n % 3 != 0) writer.erase(key_of(n), n);
+  }
+  EXPECT_EQ(writer.find(key_of(1)), TierSet{});
+  EXPECT_EQ(writer.blocks(), 0U);
 }
 
 TEST(Directory, AForeignDescriptorIsRefused) {

@@ -108,8 +108,15 @@ std::span<std::byte> FakeDaemon::slot(std::uint64_t name) {
 
 void FakeDaemon::publish(const Key& key, TierSet tiers, std::uint64_t slot) {
   const std::lock_guard lock(mutex_);
-  directory_.set(key, tiers);
+  enter(key, tiers);
   state_.blocks[key] = slot;
+}
+
+void FakeDaemon::enter(const Key& key, TierSet tiers) {
+  // Every block has the number 0: its key is enough here.
+  const auto any = [](std::uint32_t) { return true; };
+  if (directory_.number_of(key, any) == DirectoryWriter::kNoNumber) directory_.insert(key, 0);
+  directory_.set(key, 0, tiers);
 }
 
 void FakeDaemon::run() {
@@ -281,7 +288,7 @@ void FakeDaemon::commit(Peer& peer, std::uint64_t id, wire::Commit::Reader commi
       c.slots.push_back(slot);
       tiers = tiers.with(static_cast<Tier>((slot >> 32) - 1));
     }
-    directory_.set(c.key, {static_cast<std::uint8_t>(directory_.find(c.key).bits | tiers.bits)});
+    enter(c.key, {static_cast<std::uint8_t>(directory_.find(c.key).bits | tiers.bits)});
     state_.committed.push_back(std::move(c));
   }
   reply(peer, id, [&](wire::Message::Builder m) { m.setCommitted(commit.getBlocks().size()); });

@@ -107,6 +107,7 @@ class FakeDaemon {
   UniqueFd listener_, wake_;
   std::array<UniqueFd, 2> extent_fds_;
   std::array<Mapping, 2> extents_;
+  void enter(const Key& key, TierSet tiers);
   DirectoryWriter directory_;
   std::array<std::uint32_t, 2> next_slot_{kSlots / 2, kSlots / 2};  // the lower half is the test's
   std::mutex mutex_;

@@ -4,7 +4,9 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <csignal>
 #include <random>
 #include <thread>
@@ -279,6 +281,91 @@ TEST_F(GpuClientTest, k_and_v_pages_are_stored_and_restored_as_the_cpu_does) {
   }
 }
 
+// Whether the records' payloads and scales are the twin's, record i of `bytes` being block
+// order[i].
+bool same_as_twin(std::span<const std::byte> bytes, const CpuTwin& twin,
+                  std::span<const std::size_t> order) {
+  const RecordLayout& l = twin.layout;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const std::byte* got = bytes.data() + i * l.record_bytes;
+    const std::byte* expected = twin.records.data() + order[i] * l.record_bytes;
+    if (std::memcmp(got + l.header_bytes, expected + l.header_bytes, l.payload_bytes) != 0 ||
+        std::memcmp(got + l.scales_offset, expected + l.scales_offset,
+                    std::size_t{l.layers} * 2 * l.kv_heads * sizeof(float)) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+TEST_F(GpuClientTest, long_runs_of_slots_are_loaded_to_pages_that_lie_anywhere) {
+  // Several groups of layers, and more records than one buffer of the ring holds.
+  Namespace wide = test_namespace();
+  wide.model = "wide@1";
+  wide.kv_heads = 16;
+  const RecordLayout l = RecordLayout::of(wide);
+  const auto cache = engine.client->open(wide).value();
+  ASSERT_TRUE(engine.client->flush(soon()));
+  constexpr std::size_t kBlocks = 150;
+  constexpr std::size_t kAtATime = 30;
+  const auto prompt = prompt_of(30, kBlocks);
+  KvPages out(l, kBlocks);
+  std::mt19937 random(30);
+  std::normal_distribution<float> normal;
+  std::vector<std::uint16_t> values(out.memory.size());
+  for (auto& value : values)
+    value = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(normal(random)) >> 16);
+  out.memory.upload(values);
+  for (std::uint32_t first = 0; first < kBlocks; first += kAtATime) {
+    std::vector<void*> k, v;
+    for (std::uint32_t layer = 0; layer < l.layers; ++layer) {
+      for (std::size_t b = first; b < first + kAtATime; ++b) {
+        k.push_back(out.k[layer * kBlocks + b]);
+        v.push_back(out.v[layer * kBlocks + b]);
+      }
+    }
+    Pages part;
+    part.k_pages = k;
+    part.v_pages = v;
+    part.type = DType::bf16;
+    auto write = cache->write_back(prompt, first, part, on_stream());
+    write.wait();
+    ASSERT_EQ(write.accepted(), kAtATime);
+    ASSERT_TRUE(engine.client->flush(soon()));
+  }
+  CpuTwin twin(l, kBlocks);
+  twin.convert(values, true);
+  twin.convert(values, false);
+
+  const Engine reader{engine.client, cache};
+  std::vector<std::size_t> order(kBlocks);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  for (const bool shuffled : {false, true}) {
+    SCOPED_TRACE(shuffled ? "shuffled" : "side by side");
+    if (shuffled) std::ranges::shuffle(order, random);
+    daemon->drop(kDevice);
+    RecordPages pages(l, kBlocks);
+    std::vector<std::byte*> pointers(kBlocks);
+    for (std::size_t i = 0; i < kBlocks; ++i) pointers[order[i]] = pages.at(i);
+    Pages where;
+    where.records = pointers;
+    Lease lease = leased(reader, prompt, kBlocks, Tier::host);
+    auto load = lease.load_into(where, on_stream());
+    ASSERT_TRUE(load) << load.error().message;
+    EXPECT_EQ(load->finish(), kBlocks);
+    EXPECT_TRUE(same_as_twin(pages.download(), twin, order));
+    lease.release();
+    ASSERT_TRUE(engine.client->flush(soon()));
+  }
+  daemon->drop(kDevice);
+  Lease lease = leased(reader, prompt, kBlocks, Tier::host);
+  KvPages in(l, kBlocks);
+  auto load = lease.load_into(in.pages(), on_stream());
+  ASSERT_TRUE(load) << load.error().message;
+  EXPECT_EQ(load->finish(), kBlocks);
+  EXPECT_TRUE(in.memory.download() == values);
+}
+
 // Holds the engine's stream until it is let go.
 struct Barrier {
   explicit Barrier(cudaStream_t stream) {
@@ -353,14 +440,12 @@ TEST_F(GpuClientTest, a_write_back_waits_for_the_engines_stream) {
 
 TEST_F(GpuClientTest, a_load_during_which_the_daemon_dies_counts_for_nothing) {
   constexpr std::size_t kBlocks = 8;
-  const auto prompt = written(8, kBlocks);
   for (const Tier from : {Tier::device, Tier::host}) {
     SCOPED_TRACE(name(from));
-    if (from == Tier::host) {
-      engine = connect(0);
-      const auto again = written(8, kBlocks);
-      daemon->drop(kDevice);
-    }
+    engine = connect(0);
+    // Another one each time: what was written before is on disk.
+    const auto prompt = written(from == Tier::device ? 8 : 18, kBlocks);
+    if (from == Tier::host) daemon->drop(kDevice);
     Lease lease = leased(engine, prompt, kBlocks, from);
     RecordPages pages(layout, kBlocks);
     Barrier barrier(stream);

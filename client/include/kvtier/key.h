@@ -1,5 +1,5 @@
-// 128-bit identities: the namespace id and the block key. Both are XXH3-128 digests in canonical
-// (big-endian) byte order, so they read the same in memory, on the wire and on disk.
+// 128-bit identities: the namespace id and the block key. Both are made of XXH3-128 digests in
+// canonical (big-endian) byte order, so they read the same in memory, on the wire and on disk.
 #pragma once
 
 #include <array>
@@ -21,7 +21,8 @@ struct Digest128 {
   friend bool operator==(const Digest128&, const Digest128&) = default;
   friend auto operator<=>(const Digest128&, const Digest128&) = default;
 
-  // The first and last eight bytes as numbers, for tables. Both are uniformly distributed.
+  // The first and last eight bytes as numbers, for tables. The last are uniformly distributed; the
+  // first have, in keys, much in common among the blocks of a prefix (chain_key()).
   std::uint64_t head() const noexcept { return word(0); }
   std::uint64_t tail() const noexcept { return word(8); }
   bool is_zero() const noexcept { return head() == 0 && tail() == 0; }
@@ -37,6 +38,8 @@ struct Digest128 {
 using NamespaceId = Digest128<struct NamespaceTag>;
 // The parent of a prefix's first block is the all-zero key.
 using Key = Digest128<struct KeyTag>;
+// Consecutive blocks of a prefix whose keys begin alike (chain_key()).
+inline constexpr unsigned kKeyGroup = 7;
 
 using Token = std::uint32_t;
 

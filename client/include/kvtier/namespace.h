@@ -64,7 +64,10 @@ Result<Namespace> decode_namespace(std::span<const std::byte> bytes);
 // XXH3-128 of encode(ns).
 NamespaceId id_of(const Namespace& ns);
 
-// key = XXH3-128(namespace id, parent key, number of tokens, tokens). `tokens` is one whole block.
+// key = XXH3-128(namespace id, parent key, number of tokens, tokens), but for its first 35 bits: 7
+// consecutive blocks of a prefix (kKeyGroup) have the first 32 in common, those of the first of
+// them, so that tables by key find what is used together in one place; the next 3, the lowest of
+// byte 4, are the block's place among the 7. `tokens` is one whole block.
 Key chain_key(const NamespaceId& ns, const Key& parent, std::span<const Token> tokens) noexcept;
 
 // The keys of all whole blocks of `tokens`, in order; the parent of the first is the zero key.
