@@ -29,11 +29,17 @@ DaemonChild::DaemonChild(const std::string& program, const std::filesystem::path
                          const Options& options)
     : directory_(directory) {
   std::string config = (directory_ / "kvtierd.toml").string();
-  std::ofstream(config) << "socket = \"" << socket() << "\"\nlog_level = \"warn\"\n"
-                        << "[host]\ncapacity = \"" << options.host_capacity
-                        << "\"\nextent_size = \"" << options.host_extent << "\"\nprefault = true\n"
-                        << "[disk]\ndirectory = \"" << (directory_ / "disk").string()
-                        << "\"\ncapacity = \"" << options.disk_capacity << "\"\n";
+  std::ofstream text(config);
+  text << "socket = \"" << socket() << "\"\nlog_level = \"warn\"\n"
+       << "[host]\ncapacity = \"" << options.host_capacity << "\"\nextent_size = \""
+       << options.host_extent << "\"\nprefault = true\n";
+  if (options.device_capacity != "0")
+    text << "[device]\nbackend = \"cuda\"\ncapacity = \"" << options.device_capacity << "\"\n";
+  if (!options.disk_capacity.empty()) {
+    text << "[disk]\ndirectory = \"" << (directory_ / "disk").string() << "\"\ncapacity = \""
+         << options.disk_capacity << "\"\n";
+  }
+  text.close();
   std::string name = program;
   std::string flag = "--config";
   char* const arguments[] = {name.data(), flag.data(), config.data(), nullptr};
@@ -58,6 +64,13 @@ DaemonChild::~DaemonChild() {
   ::kill(pid_, SIGKILL);
   int status = 0;
   (void)::waitpid(pid_, &status, 0);
+}
+
+void DaemonChild::drop(TierSet tiers) const {
+  auto session = value_or_throw(connect(socket()));
+  value_or_throw(
+      session.request([&](wire::Message::Builder m) { m.initDrop().setTiers(tiers.bits); },
+                      [](wire::Message::Reader) {}, std::chrono::steady_clock::now() + 10s));
 }
 
 std::uint64_t DaemonChild::disk_insertions() const {

@@ -7,12 +7,16 @@
 #include <filesystem>
 #include <string>
 
+#include "kvtier/tier.h"
+
 namespace kvtier::bench {
 
 class DaemonChild {
  public:
   struct Options {
-    std::string host_capacity, host_extent, disk_capacity;
+    std::string host_capacity, host_extent;
+    std::string disk_capacity;          // empty: no disk tier
+    std::string device_capacity = "0";  // of the first GPU's memory
   };
   // Writes its configuration into `directory`, starts it and returns once it answers. Throws
   // std::runtime_error.
@@ -24,6 +28,8 @@ class DaemonChild {
   std::string socket() const { return (directory_ / "d.sock").string(); }
   // Blocks that the disk tier has taken in since the start.
   std::uint64_t disk_insertions() const;
+  // Drops what nobody holds from these tiers.
+  void drop(TierSet tiers) const;
 
  private:
   std::filesystem::path directory_;

@@ -121,7 +121,7 @@ double restart_seconds(std::uint32_t blocks, const std::filesystem::path& parent
   options.host = {64_MiB, 64_MiB};
   options.disk.segments_bytes = segment_capacity_bytes(store_options);
   options.disk.segment_bytes = kSegmentBytes;
-  daemon::BlockCache cache(options, {nullptr, host.get(), {{store.get(), {}}}, &directory});
+  daemon::BlockCache cache(options, {{}, host.get(), {{store.get(), {}}}, &directory});
   value_or_throw(cache.recover());
   const double seconds = seconds_since(begin);
   if (cache.catalogue().counts(Tier::disk).blocks != blocks) {

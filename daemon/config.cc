@@ -239,9 +239,34 @@ Setting choice(Field field, std::vector<std::pair<std::string, Value>> choices) 
           }};
 }
 
-std::map<std::string, Setting> memory_settings(Config::Memory Config::*tier,
-                                               std::uint64_t capacity_low) {
-  const auto of = [tier](Config& c) -> Config::Memory& { return c.*tier; };
+Setting gpu_list() {
+  const std::string mend = "a list of 1 to " + std::to_string(limits::kGpusMax) +
+                           " different GPU numbers below 64, such as [0, 1]";
+  return {[mend](Config& config, const toml::node& node) -> Result<void> {
+            const toml::array* list = node.as_array();
+            if (list == nullptr || list->empty() || list->size() > limits::kGpusMax)
+              return expected(mend);
+            std::vector<std::uint32_t> gpus;
+            for (const toml::node& item : *list) {
+              const auto value = item.value_exact<std::int64_t>();
+              if (!value || *value < 0 || *value >= 64) return expected(mend);
+              const auto gpu = static_cast<std::uint32_t>(*value);
+              if (std::ranges::find(gpus, gpu) != gpus.end()) return expected(mend);
+              gpus.push_back(gpu);
+            }
+            config.device.gpus = std::move(gpus);
+            return {};
+          },
+          [](const Config& config) {
+            std::string text;
+            for (const std::uint32_t gpu : config.device.gpus)
+              text += (text.empty() ? "" : ", ") + std::to_string(gpu);
+            return "[" + text + "]";
+          }};
+}
+
+template <class Of>
+std::map<std::string, Setting> memory_settings(Of of, std::uint64_t capacity_low) {
   return {
       {"capacity",
        bytes(
@@ -251,6 +276,18 @@ std::map<std::string, Setting> memory_settings(Config::Memory Config::*tier,
       {"huge_pages", boolean([of](Config & c) -> auto& { return of(c).huge_pages; })},
       {"prefault", boolean([of](Config & c) -> auto& { return of(c).prefault; })},
   };
+}
+
+std::map<std::string, Setting> device_settings() {
+  auto all = memory_settings(
+      [](Config & c) -> auto& { return c.device; }, 0);
+  all.emplace("backend",
+              choice(
+                  [](Config & c) -> auto& { return c.device.backend; },
+                  std::vector<std::pair<std::string, DeviceBackend>>{
+                      {"memory", DeviceBackend::memory}, {"cuda", DeviceBackend::cuda}}));
+  all.emplace("gpus", gpu_list());
+  return all;
 }
 
 const Settings& settings() {
@@ -273,8 +310,9 @@ const Settings& settings() {
        {{"blocks_max", integer(
                            [](Config & c) -> auto& { return c.index_blocks_max; }, 16, 1 << 29)}}},
       // Every block passes through the host tier; there may be no device tier.
-      {"host", memory_settings(&Config::host, 4_KiB)},
-      {"device", memory_settings(&Config::device, 0)},
+      {"host", memory_settings(
+                   [](Config & c) -> auto& { return c.host; }, 4_KiB)},
+      {"device", device_settings()},
       {"disk",
        {{"directory", single_directory()},
         {"directories", directory_list()},

@@ -16,6 +16,9 @@ namespace kvtier::daemon {
 // in the host tier; none.
 enum class Admission { all, second_hit, none };
 
+// What the device tier is made of: memory of GPUs, or host memory that stands in for it.
+enum class DeviceBackend { memory, cuda };
+
 // How the disk tier's I/O reaches the kernel.
 enum class DiskIo { uring, sqpoll, threads };
 
@@ -35,8 +38,11 @@ struct Config {
     bool prefault = false;
   };
   Memory host{4ULL << 30, 1ULL << 30, true, false};
-  // Emulated in host memory; 0: no device tier.
-  Memory device{0, 256ULL << 20, true, false};
+  struct Device : Memory {  // the capacity is of each GPU; 0: no device tier
+    DeviceBackend backend = DeviceBackend::memory;
+    std::vector<std::uint32_t> gpus{0};  // as the driver counts
+  };
+  Device device{{0, 256ULL << 20, true, false}};
 
   struct Disk {
     std::vector<std::filesystem::path> directories;  // none: no disk tier

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "client/wire/directory.h"
 #include "client/wire/frame.h"
 
 namespace kvtier::daemon::limits {
@@ -21,8 +22,11 @@ inline constexpr std::uint32_t kWriteThroughQueueMax = 4096;  // blocks waiting 
 inline constexpr std::uint32_t kStampsBatchMax = 4096;  // touched blocks per write of LRU stamps
 inline constexpr std::uint32_t kFramesPerTurn = 64;     // one session's share of a loop turn
 inline constexpr std::uint32_t kExtentsMax = 65536;
-inline constexpr std::uint32_t kDisksMax = 16;         // directories of the disk tier
-inline constexpr std::uint32_t kDiskSegmentBits = 28;  // of a place's container; the device above
+inline constexpr std::uint32_t kDisksMax = 16;  // directories of the disk tier
+inline constexpr std::uint32_t kGpusMax = 16;   // each a part of the device tier
+// Of a place's container are a disk's segment or an extent; above them the number of the device.
+inline constexpr std::uint32_t kDiskSegmentBits = 28;
+inline constexpr std::uint32_t kExtentBits = kDiskSegmentBits;
 inline constexpr std::uint32_t kRepublishStep =
     4096;                                          // slots of a device that went, in a loop turn
 inline constexpr std::uint32_t kScrubStep = 4096;  // slots a scrub passes in a loop turn
@@ -36,6 +40,7 @@ static_assert(kBlocksLeasedPerSessionMax >= wire::kLeaseBlocksMax);
 static_assert(kReadsWaitingMax >= wire::kLeaseBlocksMax);
 // A place on disk names device and segment in 32 bits, and a set of devices is one word.
 static_assert(kDisksMax <= 1U << (32 - kDiskSegmentBits) && kDisksMax <= 32);
+static_assert(kGpusMax <= 1U << (32 - kExtentBits) && kGpusMax <= kDirectoryDevicesMax);
 static_assert(kReservedPerProcessMax >= wire::kReserveMax);
 
 }  // namespace kvtier::daemon::limits

@@ -1,7 +1,9 @@
 #include "client/ctl/json.h"
 
 #include <cstdio>
+#include <cstring>
 
+#include "client/base/cuda_driver.h"
 #include "kvtier/namespace.h"
 #include "kvtier/tier.h"
 
@@ -44,6 +46,22 @@ Json to_json(wire::Status::Tier::Reader tier) {
   json["failures"] = tier.getFailures();
   json["dropped_writes"] = tier.getDroppedWrites();
   json["note"] = tier.getNote().cStr();
+  return json;
+}
+
+Json to_json(wire::Status::Gpu::Reader gpu) {
+  Json json;
+  GpuUuid uuid{};
+  if (gpu.getUuid().size() == uuid.size())
+    std::memcpy(uuid.data(), gpu.getUuid().begin(), uuid.size());
+  json["gpu"] = gpu.getNumber();
+  json["uuid"] = to_string(uuid);
+  json["name"] = gpu.getName().cStr();
+  json["used_bytes"] = gpu.getUsedBytes();
+  json["reserved_bytes"] = gpu.getReservedBytes();
+  json["taken_bytes"] = gpu.getTakenBytes();
+  json["cap_bytes"] = gpu.getCapBytes();
+  json["blocks"] = gpu.getBlocks();
   return json;
 }
 
@@ -133,6 +151,8 @@ Json to_json(wire::Status::Reader status) {
     json["tiers"].push_back(to_json(tier));
     hits += tier.getHits();
   }
+  json["gpus"] = Json::array();
+  for (const auto gpu : status.getGpus()) json["gpus"].push_back(to_json(gpu));
   json["disks"] = Json::array();
   for (const auto disk : status.getDisks()) json["disks"].push_back(to_json(disk));
   json["orphans"] = status.getOrphans();

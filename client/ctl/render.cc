@@ -82,6 +82,23 @@ std::string render_tiers(const Json& tiers) {
   return table.text();
 }
 
+std::string render_gpus(const Json& gpus) {
+  Table table({{"GPU", true},
+               {"NAME"},
+               {"UUID"},
+               {"USED", true},
+               {"RESERVED", true},
+               {"TAKEN", true},
+               {"CAP", true},
+               {"BLOCKS", true}});
+  for (const Json& g : gpus) {
+    table.add({number(g["gpu"]), g["name"], g["uuid"], bytes(g["used_bytes"]),
+               bytes(g["reserved_bytes"]), bytes(g["taken_bytes"]), bytes(g["cap_bytes"]),
+               number(g["blocks"])});
+  }
+  return table.text();
+}
+
 std::string render_disks(const Json& disks) {
   Table table({{"DIRECTORY"},
                {"STATE"},
@@ -181,6 +198,7 @@ std::string render_status(const Json& s) {
     out +=
         "orphans     " + number(s["orphans"]) + " blocks whose namespace nobody has opened yet\n";
   out += "\n" + render_tiers(s["tiers"]);
+  if (!s["gpus"].empty()) out += "\n" + render_gpus(s["gpus"]);
   if (!s["disks"].empty()) out += "\n" + render_disks(s["disks"]);
   return out;
 }

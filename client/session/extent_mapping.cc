@@ -17,21 +17,27 @@ Result<void> check_size(const UniqueFd& fd, std::uint64_t bytes) {
   return {};
 }
 
-Result<std::shared_ptr<const ExtentMapping>> ExtentMapping::map(const UniqueFd& fd, Tier tier,
-                                                                std::uint64_t bytes,
-                                                                std::uint64_t slot_bytes) {
+Result<void> check_shape(std::uint64_t bytes, std::uint64_t slot_bytes) {
   if (slot_bytes == 0 || slot_bytes % kRecordAlignment != 0 || slot_bytes > bytes) {
     return make_error(Errc::malformed,
                       "an extent with slots of " + std::to_string(slot_bytes) + " bytes");
   }
+  return {};
+}
+
+Result<std::unique_ptr<ExtentMapping>> ExtentMapping::map(const UniqueFd& fd, Tier tier,
+                                                          std::uint64_t bytes,
+                                                          std::uint64_t slot_bytes) {
+  if (auto good = check_shape(bytes, slot_bytes); !good) return good.error();
   if (auto good = check_size(fd, bytes); !good) return good.error();
   auto mapping = Mapping::map(fd.get(), bytes, Mapping::Access::read_write);
   if (!mapping) return mapping.error();
-  auto extent = std::make_shared<ExtentMapping>();
+  auto extent = std::make_unique<ExtentMapping>();
   extent->tier = tier;
   extent->slot_bytes = slot_bytes;
   extent->mapping = std::move(*mapping);
-  return std::shared_ptr<const ExtentMapping>(std::move(extent));
+  extent->bytes = extent->mapping.bytes();
+  return extent;
 }
 
 }  // namespace kvtier::session

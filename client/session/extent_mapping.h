@@ -2,6 +2,7 @@
 // touches memory that has been unmapped, whatever happens to the connection.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -14,15 +15,20 @@ namespace kvtier::session {
 struct ExtentMapping {
   Tier tier = Tier::host;
   std::uint64_t slot_bytes = 0;
-  Mapping mapping;
+  std::span<std::byte> bytes;
+  bool on_gpu = false;  // `bytes` is memory of the client's GPU, which the CPU must not touch
+  Mapping mapping;      // behind host memory
+  // Where the GPU finds it; null while it does not: host memory that is not pinned (yet).
+  mutable std::atomic<std::byte*> gpu_bytes{nullptr};
 
-  // Errors: malformed (shape), io.
-  static Result<std::shared_ptr<const ExtentMapping>> map(const UniqueFd& fd, Tier tier,
-                                                          std::uint64_t bytes,
-                                                          std::uint64_t slot_bytes);
-  std::uint64_t slots() const noexcept { return mapping.bytes().size() / slot_bytes; }
+  // Maps host memory. Errors: malformed (shape), io.
+  static Result<std::unique_ptr<ExtentMapping>> map(const UniqueFd& fd, Tier tier,
+                                                    std::uint64_t bytes, std::uint64_t slot_bytes);
+  std::uint64_t slots() const noexcept { return bytes.size() / slot_bytes; }
 };
 
+// Whether slots of this size make sense in an extent of that size. Errors: malformed.
+Result<void> check_shape(std::uint64_t bytes, std::uint64_t slot_bytes);
 // Whether `fd` has at least `bytes` bytes: reading beyond them would be a SIGBUS. Errors:
 // malformed, io.
 Result<void> check_size(const UniqueFd& fd, std::uint64_t bytes);
@@ -32,10 +38,18 @@ struct SlotRef {
   std::shared_ptr<const ExtentMapping> extent;
 
   explicit operator bool() const noexcept { return extent != nullptr; }
+  bool on_gpu() const noexcept { return extent->on_gpu; }
   std::span<std::byte> bytes() const noexcept {
-    const std::uint64_t index = name & 0xFFFFFFFF;
-    return extent->mapping.bytes().subspan(index * extent->slot_bytes, extent->slot_bytes);
+    return extent->bytes.subspan(offset(), extent->slot_bytes);
   }
+  // Null where the GPU cannot reach it.
+  std::byte* gpu_address() const noexcept {
+    std::byte* base = extent->gpu_bytes.load(std::memory_order_acquire);
+    return base == nullptr ? nullptr : base + offset();
+  }
+
+ private:
+  std::uint64_t offset() const noexcept { return (name & 0xFFFFFFFF) * extent->slot_bytes; }
 };
 
 }  // namespace kvtier::session

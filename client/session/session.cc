@@ -29,9 +29,11 @@ void give_up(NamespaceEntry& ns) {
 
 }  // namespace
 
-Session::Session(ClientOptions options, UniqueFd wake_fd, std::function<void()> slots_changed)
+Session::Session(ClientOptions options, UniqueFd wake_fd, std::function<void()> slots_changed,
+                 std::shared_ptr<GpuMemory> gpu)
     : options_(std::move(options)),
       slots_changed_(std::move(slots_changed)),
+      gpu_(std::move(gpu)),
       wake_fd_(std::move(wake_fd)),
       delay_(kReconnectDelayMin) {}
 

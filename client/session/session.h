@@ -21,6 +21,7 @@
 #include "client/session/control_socket.h"
 #include "client/session/counters.h"
 #include "client/session/directory_snapshot.h"
+#include "client/session/gpu_memory.h"
 #include "client/session/held_blocks.h"
 #include "client/session/outcome.h"
 
@@ -39,8 +40,9 @@ struct FilledBlock {
 class Session : public std::enable_shared_from_this<Session> {
  public:
   // `slots_changed` is called on the session thread when slots came or will not come; `wake_fd` is
-  // an eventfd.
-  Session(ClientOptions options, UniqueFd wake_fd, std::function<void()> slots_changed);
+  // an eventfd; `gpu` is null for a client without one.
+  Session(ClientOptions options, UniqueFd wake_fd, std::function<void()> slots_changed,
+          std::shared_ptr<GpuMemory> gpu);
   ~Session();
 
   void start();
@@ -100,6 +102,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<void> handle(wire::Frame& frame);
   Result<void> handle_reply(wire::Frame& frame, std::uint64_t id);
   Result<void> handle_event(wire::Frame& frame, wire::Message::Reader message);
+  Result<std::shared_ptr<const ExtentMapping>> mapping_of(wire::Frame& frame,
+                                                          wire::Extent::Reader extent);
   Result<void> map_extent(wire::Frame& frame, wire::Extent::Reader extent);
   Result<void> land(wire::Ready::Reader ready);
   void send();
@@ -127,6 +131,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   const ClientOptions options_;
   const std::function<void()> slots_changed_;
+  const std::shared_ptr<GpuMemory> gpu_;
   UniqueFd wake_fd_;
   std::thread thread_;
   Counters counters_;
@@ -150,6 +155,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool flushing_ = false;
   std::unordered_map<std::uint64_t, std::weak_ptr<HeldBlocks>> leases_;
   std::unordered_map<std::uint32_t, std::shared_ptr<const ExtentMapping>> extents_;
+  bool gpu_tier_ = true;         // false: memory of the GPU could not be mapped, so we do without
   std::optional<Error> broken_;  // found while sending; dropped at the end of the turn
   bool close_asked_ = false;
   bool report_soon_ = false;

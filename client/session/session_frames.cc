@@ -106,6 +106,9 @@ void Session::say_hello() {
         hello.setVersion(wire::kProtocolVersion);
         hello.setFeatures(wire::kFeatures);
         hello.setName(options_.name);
+        if (gpu_ && gpu_tier_) {
+          hello.setGpu({reinterpret_cast<const kj::byte*>(gpu_->uuid().data()), sizeof(GpuUuid)});
+        }
       },
       done);
 }
@@ -122,7 +125,7 @@ Result<void> Session::welcome(wire::Frame& frame, wire::Message::Reader message)
   if (welcome.getLeaseMs() == 0) return malformed("a lease time of 0");
   const UniqueFd fd = frame.take_descriptor();
   if (auto good = check_size(fd, welcome.getDirectoryBytes()); !good) return good;
-  auto directory = DirectoryView::map(fd.get(), welcome.getDirectoryBytes());
+  auto directory = DirectoryView::map(fd.get(), welcome.getDirectoryBytes(), welcome.getDevice());
   if (!directory) return directory.error();
   connection_ = std::make_shared<Connection>(std::move(*directory),
                                              milliseconds(welcome.getLeaseMs()), hello_sent_);
@@ -162,11 +165,29 @@ Result<void> Session::handle_event(wire::Frame& frame, wire::Message::Reader mes
   }
 }
 
+Result<std::shared_ptr<const ExtentMapping>> Session::mapping_of(wire::Frame& frame,
+                                                                 wire::Extent::Reader extent) {
+  constexpr std::uint8_t kMemfd = 0;
+  constexpr std::uint8_t kCuda = 1;
+  const auto tier = static_cast<Tier>(extent.getTier());
+  const UniqueFd fd = frame.take_descriptor();
+  if (extent.getKind() == kCuda && gpu_ && tier == Tier::device) {
+    auto mapped = gpu_->map(fd, extent.getBytes(), extent.getSlotBytes());
+    // The next connection has no part in that tier.
+    if (!mapped) gpu_tier_ = false;
+    return mapped;
+  }
+  if (extent.getKind() != kMemfd) return malformed("memory of a kind that this client cannot map");
+  auto mapped = ExtentMapping::map(fd, tier, extent.getBytes(), extent.getSlotBytes());
+  if (!mapped) return mapped.error();
+  if (gpu_) return gpu_->pin(std::move(*mapped));
+  return std::shared_ptr<const ExtentMapping>(std::move(*mapped));
+}
+
 Result<void> Session::map_extent(wire::Frame& frame, wire::Extent::Reader extent) {
   if (extent.getTier() >= index_of(Tier::disk)) return malformed("an extent that is not memory");
   if (extents_.size() >= kExtentsMax) return malformed("too many extents");
-  auto mapping = ExtentMapping::map(frame.take_descriptor(), static_cast<Tier>(extent.getTier()),
-                                    extent.getBytes(), extent.getSlotBytes());
+  auto mapping = mapping_of(frame, extent);
   if (!mapping) return mapping.error();
   if (!extents_.emplace(extent.getId(), *mapping).second) return malformed("an extent twice");
   return {};

@@ -9,14 +9,14 @@ namespace kvtier::session {
 std::optional<ReservedSlot> SlotPool::take() {
   const std::lock_guard lock(mutex_);
   if (slots_.empty()) return {};
-  ReservedSlot slot = std::move(slots_.back());
-  slots_.pop_back();
+  ReservedSlot slot = std::move(slots_.front());
+  slots_.pop_front();
   return slot;
 }
 
 void SlotPool::put_back(ReservedSlot slot) {
   const std::lock_guard lock(mutex_);
-  if (slot.connection->alive()) slots_.push_back(std::move(slot));
+  if (slot.connection->alive()) slots_.push_front(std::move(slot));
 }
 
 bool SlotPool::expected() const {
@@ -53,7 +53,10 @@ std::vector<ReservedSlot> SlotPool::clear() {
   const std::lock_guard lock(mutex_);
   expected_ = false;
   not_before_ = {};
-  return std::exchange(slots_, {});
+  std::vector<ReservedSlot> slots(std::make_move_iterator(slots_.begin()),
+                                  std::make_move_iterator(slots_.end()));
+  slots_.clear();
+  return slots;
 }
 
 }  // namespace kvtier::session

@@ -2,6 +2,7 @@
 // fills it, the copy thread takes; it is empty the moment the connection ends.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -21,6 +22,8 @@ class SlotPool {
  public:
   explicit SlotPool(std::uint32_t ahead) : ahead_(ahead) {}
 
+  // The one that came first: blocks written one after the other then lie side by side as far as the
+  // daemon's slots do, and a copy engine takes them at once.
   std::optional<ReservedSlot> take();
   // Gives back a slot that was taken and not used.
   void put_back(ReservedSlot slot);
@@ -40,7 +43,7 @@ class SlotPool {
  private:
   const std::uint32_t ahead_;
   mutable std::mutex mutex_;
-  std::vector<ReservedSlot> slots_;
+  std::deque<ReservedSlot> slots_;
   bool expected_ = false;
   Clock::time_point not_before_{};
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "client/session/limits.h"
+#include "client/transfer/load_job.h"
 #include "client/transfer/promotion_job.h"
 #include "client/wire/prefix_match.h"
 
@@ -45,7 +46,7 @@ class CacheImpl final : public Cache {
     if (wanted > 0) granted = parts_.session->lease(hold, deadline);
     count(*hold, matchable, granted.has_value());
     if (!granted) return granted.error();
-    return make_handle(&CacheImpl::make_lease, std::move(hold), parts_.copies);
+    return make_handle(&CacheImpl::make_lease, std::move(hold), parts_.copies, parts_.gpu);
   }
 
   WriteBack write_back(std::span<const Token> tokens, std::uint32_t first_block, const Pages& pages,
@@ -72,7 +73,7 @@ class CacheImpl final : public Cache {
                                                  Stream stream) {
     const std::uint32_t block_tokens = ns_->layout.block_tokens;
     const std::size_t complete = tokens.size() / block_tokens;
-    auto table = PageTable::of(pages, ns_->layout, stream);
+    auto table = PageTable::of(pages, ns_->layout, stream, parts_.gpu != nullptr);
     const std::size_t after_first = complete > first_block ? complete - first_block : 0;
     if (!table) {
       drop(
@@ -92,11 +93,26 @@ class CacheImpl final : public Cache {
     work.tokens.assign(written.begin(), written.end());
     work.pages = std::move(*table);
     parts_.session->refill(ns_);
-    auto job = std::make_shared<WriteBackJob>(parts_.session, ns_, parts_.budget, std::move(work));
+    auto job = make_write_back_job(std::move(work), stream);
+    if (!job) return nullptr;
     if (!parts_.copies->push(CopyQueue::Priority::write_back, job, session::kWriteBacksQueuedMax)) {
       job->abandon();
     }
     return job;
+  }
+
+  // Null, with its blocks dropped, where the GPU refuses.
+  std::shared_ptr<WriteBackJob> make_write_back_job(WriteBackJob::Work work, Stream stream) {
+    if (!parts_.gpu) {
+      return std::make_shared<HostWriteBackJob>(parts_.session, ns_, parts_.budget,
+                                                std::move(work));
+    }
+    const std::uint32_t blocks = work.blocks;
+    auto job = parts_.gpu->write_back(parts_.session, ns_, parts_.budget, std::move(work), stream);
+    if (job) return *job;
+    parts_.budget->give(blocks);
+    drop(blocks);
+    return nullptr;
   }
 
   void drop(std::size_t blocks) { Counters::add(parts_.session->counters().dropped, blocks); }
@@ -106,10 +122,22 @@ class CacheImpl final : public Cache {
 };
 
 void queue_promotion(const std::shared_ptr<HeldBlocks>& hold,
-                     const std::shared_ptr<CopyQueue>& copies, std::uint32_t blocks) {
+                     const std::shared_ptr<CopyQueue>& copies, const std::shared_ptr<Gpu>& gpu,
+                     std::uint32_t blocks) {
   if (!PromotionJob::worthwhile(*hold, blocks) || !hold->begin_use()) return;
-  copies->push(CopyQueue::Priority::promotion, std::make_shared<PromotionJob>(hold, blocks),
+  copies->push(CopyQueue::Priority::promotion, std::make_shared<PromotionJob>(hold, blocks, gpu),
                session::kPromotionsQueuedMax);
+}
+
+Result<std::shared_ptr<Loading>> start_on_gpu(const std::shared_ptr<HeldBlocks>& hold,
+                                              const std::shared_ptr<CopyQueue>& copies,
+                                              const std::shared_ptr<Gpu>& gpu, PageTable pages,
+                                              Stream stream) {
+  auto load = gpu->load(hold, std::move(pages), stream, [hold, copies, gpu](std::uint32_t blocks) {
+    queue_promotion(hold, copies, gpu, blocks);
+  });
+  if (!load) hold->end_use();
+  return load;
 }
 
 }  // namespace
@@ -118,26 +146,29 @@ std::shared_ptr<Cache> make_cache(Parts parts, std::shared_ptr<session::Namespac
   return std::make_shared<CacheImpl>(std::move(parts), std::move(ns));
 }
 
-Result<std::shared_ptr<LoadJob>> start_load(const std::shared_ptr<HeldBlocks>& hold,
+Result<std::shared_ptr<Loading>> start_load(const std::shared_ptr<HeldBlocks>& hold,
                                             const std::shared_ptr<CopyQueue>& copies,
-                                            const Pages& pages, Stream stream) {
-  auto table = PageTable::of(pages, hold->ns().layout, stream);
+                                            const std::shared_ptr<Gpu>& gpu, const Pages& pages,
+                                            Stream stream) {
+  auto table = PageTable::of(pages, hold->ns().layout, stream, gpu != nullptr);
   if (!table) return table.error();
   if (!hold->held() || !hold->begin_use()) {
     if (!hold->alive()) hold->note_loss();
     return make_error(Errc::stale, "the lease is no longer held");
   }
+  if (gpu) return start_on_gpu(hold, copies, gpu, std::move(*table), stream);
   // Not the job itself: it would keep itself alive.
   const auto blocks = std::make_shared<std::uint32_t>(0);
-  auto job = std::make_shared<LoadJob>(
-      hold, std::move(*table), [hold, copies, blocks] { queue_promotion(hold, copies, *blocks); });
+  auto job = std::make_shared<LoadJob>(hold, std::move(*table), [hold, copies, blocks] {
+    queue_promotion(hold, copies, nullptr, *blocks);
+  });
   *blocks = job->blocks();
   if (*blocks == 0 || copies->push(CopyQueue::Priority::load, job, session::kLoadsQueuedMax))
-    return job;
+    return std::shared_ptr<Loading>(std::move(job));
   // The queue is full, or the client is gone and finish() will say so.
   while (job->step() != CopyJob::Step::done) {
   }
-  return job;
+  return std::shared_ptr<Loading>(std::move(job));
 }
 
 }  // namespace kvtier::transfer

@@ -5,7 +5,8 @@
 
 #include "client/session/session.h"
 #include "client/transfer/copy_queue.h"
-#include "client/transfer/load_job.h"
+#include "client/transfer/gpu.h"
+#include "client/transfer/loading.h"
 #include "client/transfer/write_back_job.h"
 
 namespace kvtier::transfer {
@@ -15,15 +16,17 @@ struct Parts {
   std::shared_ptr<session::Session> session;
   std::shared_ptr<CopyQueue> copies;
   std::shared_ptr<WriteBackBudget> budget;
+  std::shared_ptr<Gpu> gpu;  // null: pages are in host memory
 };
 
 std::shared_ptr<Cache> make_cache(Parts parts, std::shared_ptr<session::NamespaceEntry> ns);
 
 // Copies the leading blocks of `hold`, and queues their promotion once they have landed.
 // Errors: stale, invalid.
-Result<std::shared_ptr<LoadJob>> start_load(const std::shared_ptr<session::HeldBlocks>& hold,
+Result<std::shared_ptr<Loading>> start_load(const std::shared_ptr<session::HeldBlocks>& hold,
                                             const std::shared_ptr<CopyQueue>& copies,
-                                            const Pages& pages, Stream stream);
+                                            const std::shared_ptr<Gpu>& gpu, const Pages& pages,
+                                            Stream stream);
 
 }  // namespace kvtier::transfer
 
@@ -33,9 +36,10 @@ namespace kvtier {
 struct Lease::State {
   std::shared_ptr<session::HeldBlocks> hold;
   std::shared_ptr<transfer::CopyQueue> copies;
+  std::shared_ptr<transfer::Gpu> gpu;
 };
 struct Load::State {
-  std::shared_ptr<transfer::LoadJob> job;
+  std::shared_ptr<transfer::Loading> job;
 };
 struct WriteBack::State {
   std::shared_ptr<transfer::WriteBackJob> job;  // null: nothing was taken

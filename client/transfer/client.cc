@@ -37,11 +37,12 @@ Result<void> validate(const ClientOptions& options) {
 
 class ClientImpl final : public Client {
  public:
-  ClientImpl(ClientOptions options, UniqueFd wake_fd)
+  ClientImpl(ClientOptions options, UniqueFd wake_fd, std::shared_ptr<transfer::Gpu> gpu)
       : parts_{nullptr, std::make_shared<transfer::CopyQueue>(),
-               std::make_shared<transfer::WriteBackBudget>(options.write_backs_queued_max)} {
+               std::make_shared<transfer::WriteBackBudget>(options.write_backs_queued_max), gpu} {
     parts_.session = std::make_shared<session::Session>(
-        std::move(options), std::move(wake_fd), [copies = parts_.copies] { copies->wake(); });
+        std::move(options), std::move(wake_fd), [copies = parts_.copies] { copies->wake(); },
+        std::move(gpu));
   }
   // Throws std::system_error, as std::thread does.
   void start_threads() {
@@ -87,7 +88,14 @@ Result<std::shared_ptr<Client>> Client::start(ClientOptions options) {
   if (auto good = validate(options); !good) return good.error();
   UniqueFd wake_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_fd) return errno_error(Errc::io, "cannot make an eventfd");
-  auto client = std::make_shared<ClientImpl>(std::move(options), std::move(wake_fd));
+  std::shared_ptr<transfer::Gpu> gpu;
+  if (options.cuda_device) {
+    auto opened = transfer::open_gpu(*options.cuda_device);
+    if (!opened) return opened.error();
+    gpu = std::move(*opened);
+  }
+  auto client =
+      std::make_shared<ClientImpl>(std::move(options), std::move(wake_fd), std::move(gpu));
   try {
     client->start_threads();
   } catch (const std::system_error& error) {

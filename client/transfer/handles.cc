@@ -22,8 +22,11 @@ std::uint32_t Load::blocks() const noexcept {
 std::span<const BlockFault> Load::faults() const noexcept {
   return state_ ? state_->job->faults() : std::span<const BlockFault>{};
 }
-void Load::wait_layer(std::uint32_t layer, Stream) {
-  if (state_) state_->job->wait_layer(layer);
+std::span<std::byte* const> Load::records() const noexcept {
+  return state_ ? state_->job->records() : std::span<std::byte* const>{};
+}
+void Load::wait_layer(std::uint32_t layer, Stream stream) {
+  if (state_) state_->job->wait_layer(layer, stream);
 }
 std::uint32_t Load::finish() {
   return state_ ? state_->job->finish() : 0;
@@ -59,7 +62,7 @@ void Lease::release() noexcept {
 
 Result<Load> Lease::load_into(const Pages& pages, Stream stream) {
   if (!state_) return make_error(Errc::stale, "the lease was moved away");
-  auto job = transfer::start_load(state_->hold, state_->copies, pages, stream);
+  auto job = transfer::start_load(state_->hold, state_->copies, state_->gpu, pages, stream);
   if (!job) return job.error();
   return Load(std::make_shared<Load::State>(Load::State{std::move(*job)}));
 }

@@ -3,12 +3,11 @@
 #include <algorithm>
 
 #include "client/base/check.h"
-#include "client/record/record.h"
 #include "client/session/session.h"
+#include "client/transfer/proven_blocks.h"
 
 namespace kvtier::transfer {
 
-using session::Counters;
 using session::HeldBlocks;
 
 LoadJob::LoadJob(std::shared_ptr<HeldBlocks> hold, PageTable pages, std::function<void()> landed)
@@ -17,7 +16,7 @@ LoadJob::LoadJob(std::shared_ptr<HeldBlocks> hold, PageTable pages, std::functio
       layers_(hold_->ns().layout.layers),
       landed_(std::move(landed)) {
   verify();
-  if (records_.empty()) layers_landed_ = layers_;
+  if (sources_.empty()) layers_landed_ = layers_;
 }
 
 LoadJob::~LoadJob() {
@@ -26,28 +25,19 @@ LoadJob::~LoadJob() {
 
 void LoadJob::verify() {
   const auto blocks = hold_->snapshot();
-  const RecordLayout& layout = hold_->ns().layout;
   const auto count = std::min<std::size_t>(blocks.size(), pages_.blocks());
-  for (std::uint32_t i = 0; i < count; ++i) {
-    if (blocks[i].presence == HeldBlocks::Presence::on_its_way) return;
-    if (blocks[i].presence == HeldBlocks::Presence::failed) {
-      return note_fault(i, make_error(Errc::io, "kvtierd could not bring the block to memory"));
-    }
-    const auto record = blocks[i].slot.bytes().first(layout.record_bytes);
-    const BlockIdentity identity{hold_->ns().id, hold_->keys()[i], hold_->parent(i), i};
-    if (auto good = verify_header(record, layout, identity, hold_->tokens(i)); !good) {
-      Counters::add(hold_->session()->counters().proof_faults);
-      hold_->session()->report_bad(identity.key);
-      return note_fault(i, good.error());
-    }
-    slots_.push_back(blocks[i].slot);
-    records_.push_back(record.data());
+  const std::size_t bytes = hold_->ns().layout.record_bytes;
+  auto proven = prove(*hold_, blocks, count, [&](std::uint32_t i) {
+    return std::span<const std::byte>(blocks[i].slot.bytes().first(bytes));
+  });
+  slots_ = std::move(proven.slots);
+  faults_ = std::move(proven.faults);
+  for (std::uint32_t i = 0; i < slots_.size(); ++i) {
+    std::byte* record = slots_[i].bytes().data();
+    const bool stays = pages_.in_place() && slots_[i].extent->tier == Tier::device;
+    sources_.push_back(stays ? nullptr : record);
+    if (pages_.of_records()) records_.push_back(stays ? record : pages_.record(i));
   }
-}
-
-void LoadJob::note_fault(std::uint32_t block, Error error) {
-  Counters::add(hold_->session()->counters().faults);
-  faults_.push_back({block, std::move(error)});
 }
 
 CopyJob::Step LoadJob::step() noexcept {
@@ -56,7 +46,7 @@ CopyJob::Step LoadJob::step() noexcept {
     const std::lock_guard lock(mutex_);
     layer = layers_landed_;
   }
-  if (layer < layers_) pages_.load_layer(layer++, records_);
+  if (layer < layers_) pages_.load_layer(layer++, sources_);
   const bool last = layer == layers_;
   if (last && landed_) std::exchange(landed_, {})();
   const std::lock_guard lock(mutex_);
@@ -71,18 +61,14 @@ void LoadJob::abandon() noexcept {
   changed_.notify_all();
 }
 
-void LoadJob::wait_layer(std::uint32_t layer) {
+void LoadJob::wait_layer(std::uint32_t layer, Stream) {
   std::unique_lock lock(mutex_);
   KVTIER_CHECK(layer < layers_);
   changed_.wait(lock, [&] { return abandoned_ || layers_landed_ > layer; });
 }
 
-void LoadJob::wait_all() {
-  wait_layer(layers_ - 1);
-}
-
 std::uint32_t LoadJob::finish() {
-  wait_all();
+  wait_layer(layers_ - 1, {});
   const bool alive = hold_->alive();
   {
     const std::lock_guard lock(mutex_);

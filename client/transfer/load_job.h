@@ -8,38 +8,41 @@
 
 #include "client/session/held_blocks.h"
 #include "client/transfer/copy_queue.h"
+#include "client/transfer/loading.h"
 #include "client/transfer/page_table.h"
 
 namespace kvtier::transfer {
 
-class LoadJob : public CopyJob {
+class LoadJob final : public CopyJob, public Loading {
  public:
   // `landed` is called on the copying thread once the last layer is in the pages.
   LoadJob(std::shared_ptr<session::HeldBlocks> hold, PageTable pages, std::function<void()> landed);
   ~LoadJob() override;
 
-  std::uint32_t blocks() const noexcept { return static_cast<std::uint32_t>(records_.size()); }
-  std::span<const BlockFault> faults() const noexcept { return faults_; }
+  std::uint32_t blocks() const noexcept override {
+    return static_cast<std::uint32_t>(sources_.size());
+  }
+  std::span<const BlockFault> faults() const noexcept override { return faults_; }
+  std::span<std::byte* const> records() const noexcept override { return records_; }
 
   Step step() noexcept override;
   void abandon() noexcept override;
 
-  void wait_layer(std::uint32_t layer);
-  void wait_all();
-  // See Load::finish(). The lease may go afterwards.
-  std::uint32_t finish();
+  void wait_layer(std::uint32_t layer, Stream stream) override;
+  // The lease may go afterwards.
+  std::uint32_t finish() override;
 
  private:
   // Takes the leading blocks whose header and proof hold.
   void verify();
-  void note_fault(std::uint32_t block, Error error);
 
   const std::shared_ptr<session::HeldBlocks> hold_;
   const PageTable pages_;
   const std::uint32_t layers_;
   std::function<void()> landed_;
   std::vector<session::SlotRef> slots_;  // keeps the records mapped
-  std::vector<std::byte*> records_;
+  std::vector<std::byte*> sources_;      // null: not copied, attended to in place
+  std::vector<std::byte*> records_;      // for pages of records: where each is attended to
   std::vector<BlockFault> faults_;
 
   std::mutex mutex_;

@@ -20,8 +20,9 @@ bool any_null(std::span<T* const> pointers) {
 
 }  // namespace
 
-Result<PageTable> PageTable::of(const Pages& pages, const RecordLayout& layout, Stream stream) {
-  if (stream.handle != nullptr)
+Result<PageTable> PageTable::of(const Pages& pages, const RecordLayout& layout, Stream stream,
+                                bool on_gpu) {
+  if (stream.handle != nullptr && !on_gpu)
     return invalid("a stream was given, and this client copies without one");
   const bool as_records = !pages.records.empty();
   const bool as_pages = !pages.k_pages.empty() || !pages.v_pages.empty();
@@ -44,6 +45,7 @@ Result<PageTable> PageTable::of(const Pages& pages, const RecordLayout& layout, 
   table.k_.assign(pages.k_pages.begin(), pages.k_pages.end());
   table.v_.assign(pages.v_pages.begin(), pages.v_pages.end());
   table.type_ = pages.type;
+  table.in_place_ = pages.in_place;
   return table;
 }
 
@@ -67,6 +69,7 @@ void PageTable::load_layer(std::uint32_t layer,
                               ? layout_.record_bytes
                               : layout_.header_bytes + (layer + 1) * layout_.layer_bytes;
   for (std::size_t i = 0; i < records.size(); ++i) {
+    if (records[i] == nullptr) continue;
     std::memcpy(records_[i] + begin, records[i] + begin, end - begin);
   }
 }

@@ -10,10 +10,12 @@ namespace kvtier::transfer {
 
 using session::HeldBlocks;
 
-PromotionJob::PromotionJob(std::shared_ptr<HeldBlocks> hold, std::uint32_t blocks)
+PromotionJob::PromotionJob(std::shared_ptr<HeldBlocks> hold, std::uint32_t blocks,
+                           std::shared_ptr<Gpu> gpu)
     : hold_(std::move(hold)),
       blocks_(hold_->snapshot()),
       count_(std::min<std::uint32_t>(blocks, session::kPromotionBlocksMax)),
+      gpu_(std::move(gpu)),
       give_up_(Clock::now() + session::kPromotionMax) {}
 
 PromotionJob::~PromotionJob() {
@@ -26,24 +28,30 @@ bool PromotionJob::worthwhile(const HeldBlocks& hold, std::uint32_t blocks) {
                      [](const HeldBlocks::Block& b) { return b.slot.extent->tier == Tier::host; });
 }
 
+bool PromotionJob::copy(const session::SlotRef& from, const session::SlotRef& to) const noexcept {
+  const std::size_t bytes = hold_->ns().layout.record_bytes;
+  if (gpu_) return gpu_->copy_record(from, to, bytes);
+  std::memcpy(to.bytes().data(), from.bytes().data(), bytes);
+  return true;
+}
+
 CopyJob::Step PromotionJob::step() noexcept {
   while (next_ < count_ && blocks_[next_].slot.extent->tier != Tier::host) ++next_;
   if (next_ == count_ || Clock::now() >= give_up_ || !hold_->alive()) return Step::done;
   const std::uint32_t at = next_++;
   const Key& key = hold_->keys()[at];
   const auto& session = hold_->session();
-  const TierSet tiers = session->directory().read(
-      [&](const DirectoryView* view) { return view == nullptr ? TierSet{} : view->find(key); });
-  if (tiers.has(Tier::device)) return Step::more;
+  const bool promoted = session->directory().read(
+      [&](const DirectoryView* view) { return view == nullptr || view->on_some_gpu(key); });
+  if (promoted) return Step::more;
 
   session::SlotPool& pool = hold_->ns().pool(Tier::device);
   auto slot = pool.take();
   session->refill(hold_->ns_ptr());
   if (!slot) return Step::done;
-  std::memcpy(slot->ref.bytes().data(), blocks_[at].slot.bytes().data(),
-              hold_->ns().layout.record_bytes);
+  const bool copied = copy(blocks_[at].slot, slot->ref);
   // Only now is it known that the source did not change under the copy.
-  if (!hold_->alive()) {
+  if (!copied || !hold_->alive()) {
     pool.put_back(std::move(*slot));
     return Step::done;
   }

@@ -4,13 +4,16 @@
 
 #include "client/session/held_blocks.h"
 #include "client/transfer/copy_queue.h"
+#include "client/transfer/gpu.h"
 
 namespace kvtier::transfer {
 
 class PromotionJob : public CopyJob {
  public:
   // Counts as a use of the lease. `blocks`: the leading blocks whose headers hold.
-  PromotionJob(std::shared_ptr<session::HeldBlocks> hold, std::uint32_t blocks);
+  // `gpu`: whose memory the device slots may be; null: all is host memory.
+  PromotionJob(std::shared_ptr<session::HeldBlocks> hold, std::uint32_t blocks,
+               std::shared_ptr<Gpu> gpu);
   ~PromotionJob() override;
 
   // Whether any of the blocks lies in host memory alone.
@@ -20,9 +23,12 @@ class PromotionJob : public CopyJob {
   void abandon() noexcept override {}
 
  private:
+  bool copy(const session::SlotRef& from, const session::SlotRef& to) const noexcept;
+
   const std::shared_ptr<session::HeldBlocks> hold_;
   const std::vector<session::HeldBlocks::Block> blocks_;
   const std::uint32_t count_;
+  const std::shared_ptr<Gpu> gpu_;
   const Deadline give_up_;
   std::uint32_t next_ = 0;
 };

@@ -33,19 +33,6 @@ bool WriteBackJob::cached(const Key& key) const noexcept {
       [&](const DirectoryView* view) { return view != nullptr && !view->find(key).empty(); });
 }
 
-WriteBackJob::Slots WriteBackJob::take_slots() {
-  // Without a host slot the block is dropped: kept in device memory alone it could not go to disk,
-  // and with it would go the use of all blocks behind it.
-  Slots slots{ns_->pool(Tier::host).take(), {}};
-  if (slots.host) slots.device = ns_->pool(Tier::device).take();
-  session_->refill(ns_);
-  // The connection changed between the two.
-  if (slots.host && slots.device && slots.host->connection != slots.device->connection) {
-    slots.device.reset();
-  }
-  return slots;
-}
-
 bool WriteBackJob::may_linger() noexcept {
   if (!ns_->pool(Tier::host).expected() || hurried_.load()) return false;
   const auto now = Clock::now();
@@ -53,37 +40,54 @@ bool WriteBackJob::may_linger() noexcept {
   return now < linger_until_;
 }
 
-CopyJob::Step WriteBackJob::step() noexcept {
-  const Key& key = work_.keys[work_.first_block + done_];
-  if (cached(key)) return next();
+WriteBackJob::Taken WriteBackJob::take_slots(std::uint32_t block, Slots& slots) {
+  if (cached(key_of(block))) return Taken::cached;
   // Read before the slots: a slot that comes after "none expected" was asked for later.
   const bool linger = may_linger();
-  Slots slots = take_slots();
+  // Without a host slot the block is dropped: kept in device memory alone it could not go to disk,
+  // and with it would go the use of all blocks behind it.
+  slots = {ns_->pool(Tier::host).take(), {}};
+  if (slots.host) slots.device = ns_->pool(Tier::device).take();
+  session_->refill(ns_);
+  // The connection changed between the two.
+  if (slots.host && slots.device && slots.host->connection != slots.device->connection) {
+    slots.device.reset();
+  }
   if (!slots.host) {
-    if (linger) return Step::stuck;
+    if (linger) return Taken::later;
     Counters::add(session_->counters().dropped);
-    return next();
+    return Taken::none;
   }
   linger_until_ = {};
-  fill_and_commit(std::move(slots));
-  return next();
+  return Taken::slots;
 }
 
-void WriteBackJob::fill_and_commit(Slots slots) {
-  const RecordLayout& layout = ns_->layout;
-  const std::uint32_t block = work_.first_block + done_;
-  const Key parent = block == 0 ? Key{} : work_.keys[block - 1];
-  const auto tokens = std::span(work_.tokens)
-                          .subspan(std::size_t{done_} * layout.block_tokens, layout.block_tokens);
-  const auto record = slots.host->ref.bytes().first(layout.record_bytes);
-  write_header(record, layout, {ns_->id, work_.keys[block], parent, block}, tokens);
-  work_.pages.store(done_, record.data());
-  if (slots.device) {
-    std::memcpy(slots.device->ref.bytes().data(), record.data(), record.size());
-  }
-  session::FilledBlock filled{ns_, work_.keys[block], parent, block, {tokens.begin(), tokens.end()},
+std::span<const Token> WriteBackJob::tokens_of(std::uint32_t block) const noexcept {
+  const std::size_t count = ns_->layout.block_tokens;
+  return std::span(work_.tokens).subspan(block * count, count);
+}
+
+Key WriteBackJob::parent_of(std::uint32_t block) const noexcept {
+  const std::uint32_t at = work_.first_block + block;
+  return at == 0 ? Key{} : work_.keys[at - 1];
+}
+
+void WriteBackJob::write_header_of(std::uint32_t block, std::span<std::byte> record) const {
+  write_header(record, ns_->layout,
+               {ns_->id, key_of(block), parent_of(block), work_.first_block + block},
+               tokens_of(block));
+}
+
+void WriteBackJob::commit(std::uint32_t block, Slots slots) {
+  const auto tokens = tokens_of(block);
+  session::FilledBlock filled{ns_,
+                              key_of(block),
+                              parent_of(block),
+                              work_.first_block + block,
+                              {tokens.begin(), tokens.end()},
                               {}};
-  for (auto* slot : {&slots.device, &slots.host}) {
+  // The host's first: kvtierd takes a slot that it cannot read only beside one that it can.
+  for (auto* slot : {&slots.host, &slots.device}) {
     if (*slot) filled.slots.push_back(std::move(**slot));
   }
   if (!filled.slots.front().connection->alive()) {
@@ -95,15 +99,22 @@ void WriteBackJob::fill_and_commit(Slots slots) {
   accepted_.fetch_add(1);
 }
 
-CopyJob::Step WriteBackJob::next() noexcept {
-  budget_->give(1);
-  if (++done_ < work_.blocks) return Step::more;
+void WriteBackJob::drop(Slots slots) {
+  if (slots.host) ns_->pool(Tier::host).put_back(std::move(*slots.host));
+  if (slots.device) ns_->pool(Tier::device).put_back(std::move(*slots.device));
+  Counters::add(session_->counters().dropped);
+}
+
+CopyJob::Step WriteBackJob::settle(std::uint32_t blocks) noexcept {
+  budget_->give(blocks);
+  settled_ += blocks;
+  if (settled_ < work_.blocks) return Step::more;
   end();
   return Step::done;
 }
 
-void WriteBackJob::abandon() noexcept {
-  const std::uint32_t left = work_.blocks - done_;
+void WriteBackJob::drop_rest() noexcept {
+  const std::uint32_t left = work_.blocks - settled_;
   Counters::add(session_->counters().dropped, left);
   budget_->give(left);
   end();
@@ -118,6 +129,24 @@ void WriteBackJob::end() noexcept {
 void WriteBackJob::wait() noexcept {
   std::unique_lock lock(mutex_);
   ended_changed_.wait(lock, [&] { return ended_; });
+}
+
+CopyJob::Step HostWriteBackJob::step() noexcept {
+  const std::uint32_t block = next_;
+  Slots slots;
+  const Taken taken = take_slots(block, slots);
+  if (taken == Taken::later) return Step::stuck;
+  ++next_;
+  if (taken == Taken::slots) {
+    const auto record = slots.host->ref.bytes().first(layout().record_bytes);
+    write_header_of(block, record);
+    pages().store(block, record.data());
+    if (slots.device) {
+      std::memcpy(slots.device->ref.bytes().data(), record.data(), record.size());
+    }
+    commit(block, std::move(slots));
+  }
+  return settle(1);
 }
 
 }  // namespace kvtier::transfer

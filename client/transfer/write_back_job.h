@@ -1,4 +1,5 @@
-// Packs blocks from an engine's pages into reserved slots and hands them to the session to commit.
+// Packs blocks from an engine's pages into reserved slots and hands them to the session to commit:
+// what is the same whichever processor copies, and the CPU's.
 #pragma once
 
 #include <atomic>
@@ -39,32 +40,48 @@ class WriteBackJob : public CopyJob {
                std::shared_ptr<session::NamespaceEntry> ns, std::shared_ptr<WriteBackBudget> budget,
                Work work);
 
-  Step step() noexcept override;
-  void abandon() noexcept override;
-
   // Nobody waits for slots any more: what has none now is dropped.
   void hurry() noexcept { hurried_.store(true); }
   void wait() noexcept;
   std::uint32_t accepted() const noexcept { return accepted_.load(); }
 
- private:
+ protected:
   struct Slots {
     std::optional<session::ReservedSlot> host;
     std::optional<session::ReservedSlot> device;
   };
+  enum class Taken { slots, cached, none, later };
 
+  // Slots for block `block` of the work. `cached`: it needs none; `none`: it is dropped, and
+  // counted; `later`: slots are on their way.
+  Taken take_slots(std::uint32_t block, Slots& slots);
+  // Header and proof of block `block` into `record`.
+  void write_header_of(std::uint32_t block, std::span<std::byte> record) const;
+  // Hands the filled slots over.
+  void commit(std::uint32_t block, Slots slots);
+  // Puts slots back that were not filled, and counts the block as dropped.
+  void drop(Slots slots);
+  // `blocks` more are off the queue; after the last the job has ended.
+  Step settle(std::uint32_t blocks) noexcept;
+  std::uint32_t blocks() const noexcept { return work_.blocks; }
+  const PageTable& pages() const noexcept { return work_.pages; }
+  const RecordLayout& layout() const noexcept { return ns_->layout; }
+  // Ends the job with what is not settled yet dropped.
+  void drop_rest() noexcept;
+
+ private:
   bool cached(const Key& key) const noexcept;
-  Slots take_slots();
   bool may_linger() noexcept;
-  void fill_and_commit(Slots slots);
-  Step next() noexcept;
+  std::span<const Token> tokens_of(std::uint32_t block) const noexcept;
+  Key key_of(std::uint32_t block) const noexcept { return work_.keys[work_.first_block + block]; }
+  Key parent_of(std::uint32_t block) const noexcept;
   void end() noexcept;
 
   const std::shared_ptr<session::Session> session_;
   const std::shared_ptr<session::NamespaceEntry> ns_;
   const std::shared_ptr<WriteBackBudget> budget_;
   const Work work_;
-  std::uint32_t done_ = 0;
+  std::uint32_t settled_ = 0;
   Deadline linger_until_{};  // none while blocks go on
 
   std::atomic<bool> hurried_{false};
@@ -72,6 +89,17 @@ class WriteBackJob : public CopyJob {
   std::mutex mutex_;
   std::condition_variable ended_changed_;
   bool ended_ = false;
+};
+
+// From pages in host memory, a block a step.
+class HostWriteBackJob final : public WriteBackJob {
+ public:
+  using WriteBackJob::WriteBackJob;
+  Step step() noexcept override;
+  void abandon() noexcept override { drop_rest(); }
+
+ private:
+  std::uint32_t next_ = 0;
 };
 
 }  // namespace kvtier::transfer

@@ -12,10 +12,11 @@ namespace kvtier {
 namespace {
 
 constexpr std::uint32_t kVersion = 2;
+static_assert(kNoDevice >= kDirectoryDevicesMax);
 
 }  // namespace
 
-Result<DirectoryView> DirectoryView::map(int fd, std::uint64_t bytes) {
+Result<DirectoryView> DirectoryView::map(int fd, std::uint64_t bytes, std::uint32_t device) {
   auto mapping = Mapping::map(fd, bytes, Mapping::Access::read);
   if (!mapping) return mapping.error();
   DirectoryHeader header;
@@ -32,23 +33,34 @@ Result<DirectoryView> DirectoryView::map(int fd, std::uint64_t bytes) {
   view.mapping_ = std::move(*mapping);
   view.mask_ = (1ULL << log2_buckets) - 1;
   view.shift_ = 64 - log2_buckets;
+  view.device_ = device;
   return view;
 }
 
-TierSet DirectoryView::find(const Key& key) const noexcept {
+// The key's word; 0 where there is none.
+DirectoryView::Word DirectoryView::word_of(const Key& key) const noexcept {
   const Word tag = tag_of(key) >> directory_word::kTagShift;
   // In practice a search ends after a bucket or two; the bound is for a directory gone mad.
   for (std::uint64_t step = 0; step < steps_max(); ++step) {
     const DirectoryBucket& bucket = buckets()[bucket_of(key, step)];
     for (const auto& slot : bucket.words) {
       const Word word = slot.load(std::memory_order_relaxed);
-      if (word >> directory_word::kTagShift == tag && word != 0) {
-        return {static_cast<std::uint8_t>(word & directory_word::kTierMask)};
-      }
+      if (word >> directory_word::kTagShift == tag && word != 0) return word;
     }
-    if (bucket.sent_on.load(std::memory_order_relaxed) == 0) return {};
+    if (bucket.sent_on.load(std::memory_order_relaxed) == 0) return 0;
   }
-  return {};
+  return 0;
+}
+
+TierSet DirectoryView::find(const Key& key) const noexcept {
+  const Word word = word_of(key);
+  const TierSet tiers{static_cast<std::uint8_t>(word & directory_word::kTierMask)};
+  const bool here = (word >> directory_word::kDeviceShift & directory_word::kDeviceMask) == device_;
+  return here ? tiers : tiers.without(Tier::device);
+}
+
+bool DirectoryView::on_some_gpu(const Key& key) const noexcept {
+  return (word_of(key) >> index_of(Tier::device) & 1) != 0;
 }
 
 void DirectoryView::find_many(std::span<const Key> keys, std::span<TierSet> tiers) const noexcept {
@@ -116,13 +128,15 @@ std::atomic<DirectoryWriter::Word>* DirectoryWriter::word_in(DirectoryBucket& bu
   return nullptr;
 }
 
-void DirectoryWriter::set(const Key& key, std::uint32_t number, TierSet tiers) noexcept {
-  KVTIER_CHECK((tiers.bits & ~directory_word::kTierMask) == 0);
+void DirectoryWriter::set(const Key& key, std::uint32_t number, TierSet tiers,
+                          std::uint32_t device) noexcept {
+  KVTIER_CHECK((tiers.bits & ~directory_word::kTierMask) == 0 && device < kDirectoryDevicesMax);
+  const Word place = tiers.bits | Word{device} << directory_word::kDeviceShift;
   search(key, [&](DirectoryBucket& bucket) {
     std::atomic<Word>* const slot = word_in(bucket, number);
     if (slot == nullptr) return false;
     const Word word = slot->load(std::memory_order_relaxed);
-    slot->store((word & ~directory_word::kTierMask) | tiers.bits, std::memory_order_release);
+    slot->store((word & ~directory_word::kPlaceMask) | place, std::memory_order_release);
     return true;
   });
 }

@@ -7,6 +7,9 @@
 // the first bucket with room from the one on that the key's last bytes name. A bucket counts the
 // blocks that it had no room for, so a search ends at the first bucket that sent none on.
 //
+// A word names the GPU of a block in the device tier: a view is that of one GPU's client, for which
+// a block on another GPU is where else it is.
+//
 // It is advisory. A reader may miss a block that is being moved, or see a word of a block that has
 // just gone; both only make a lease shorter.
 #pragma once
@@ -33,14 +36,19 @@ struct DirectoryHeader {
 static_assert(sizeof(DirectoryHeader) == 4096);
 inline constexpr std::uint64_t kDirectoryMagic = 0x32524944'5449564BULL;  // "KVITDIR2"
 
-// 0 is an empty word. Else, from the lowest bit: 4 bits of tiers; 28 bits of the block's number,
-// plus one; 32 bits of the key.
+// 0 is an empty word. Else, from the lowest bit: 4 bits of tiers; 4 bits of the GPU's number; 28
+// bits of the block's number, plus one; 28 bits of the key.
 namespace directory_word {
 inline constexpr std::uint64_t kTierMask = 0xF;
-inline constexpr unsigned kNumberShift = 4;
+inline constexpr unsigned kDeviceShift = 4;
+inline constexpr std::uint64_t kDeviceMask = 0xF;
+inline constexpr std::uint64_t kPlaceMask = kTierMask | kDeviceMask << kDeviceShift;
+inline constexpr unsigned kNumberShift = 8;
 inline constexpr std::uint64_t kNumberMask = (1U << 28) - 1;
-inline constexpr unsigned kTagShift = 32;
+inline constexpr unsigned kTagShift = 36;
 }  // namespace directory_word
+inline constexpr std::uint32_t kDirectoryDevicesMax = directory_word::kDeviceMask + 1;
+inline constexpr std::uint32_t kNoDevice = 31;  // of a client that has no part in the device tier
 // Numbers are below it.
 inline constexpr std::uint32_t kDirectoryNumbers = directory_word::kNumberMask;
 
@@ -54,12 +62,15 @@ class DirectoryView {
  public:
   DirectoryView() = default;
   // Maps a descriptor read-only. Errors: io, malformed, version.
-  static Result<DirectoryView> map(int fd, std::uint64_t bytes);
+  // `device`: whose client looks.
+  static Result<DirectoryView> map(int fd, std::uint64_t bytes, std::uint32_t device = 0);
 
-  // The tiers that hold `key`, perhaps none.
+  // The tiers that hold `key` for this client, perhaps none.
   TierSet find(const Key& key) const noexcept;
   // The same for many, with the misses of memory overlapped. tiers.size() == keys.size().
   void find_many(std::span<const Key> keys, std::span<TierSet> tiers) const noexcept;
+  // Whether any GPU has it: there is one copy in the device tier.
+  bool on_some_gpu(const Key& key) const noexcept;
   // Asks the processor to load the buckets that find() will read first. Many at once: a prefetch
   // holds the processor until the address is translated, and translations overlap only where
   // prefetches follow one another closely.
@@ -79,6 +90,7 @@ class DirectoryView {
  private:
   friend class DirectoryWriter;
   using Word = std::uint64_t;
+  Word word_of(const Key& key) const noexcept;
   static Word tag_of(const Key& key) noexcept { return key.tail() << directory_word::kTagShift; }
   // Keys in order lie in the table in order, as far as they are in their first bucket: the disk
   // tier's index is in that order at a restart.
@@ -99,6 +111,7 @@ class DirectoryView {
   Mapping mapping_;
   std::uint64_t mask_ = 0;
   unsigned shift_ = 63;  // a home is a word's highest bits
+  std::uint32_t device_ = 0;
 };
 
 // The daemon's side. Not thread safe.
@@ -111,7 +124,8 @@ class DirectoryWriter {
   // `key`, which is not there, with the daemon's number of it, in no tier yet. At most blocks_max
   // keys at a time.
   void insert(const Key& key, std::uint32_t number) noexcept;
-  void set(const Key& key, std::uint32_t number, TierSet tiers) noexcept;
+  // `device`: on which GPU it is, where it is in the device tier.
+  void set(const Key& key, std::uint32_t number, TierSet tiers, std::uint32_t device = 0) noexcept;
   void erase(const Key& key, std::uint32_t number) noexcept;
 
   // The first number that may be this key's which `is_it` accepts; kNoNumber where there is none.
@@ -132,6 +146,7 @@ class DirectoryWriter {
     return kNoNumber;
   }
 
+  // As the client of GPU 0 sees it.
   TierSet find(const Key& key) const noexcept { return view_.find(key); }
   // Asks the processor to load the buckets that all of the above look at first.
   void prefetch(std::span<const Key> keys) const noexcept { view_.prefetch(keys); }

@@ -55,6 +55,8 @@ struct Hello {
   version @0 :UInt32;
   features @1 :UInt64;
   name @2 :Text;
+  gpu @3 :Data;                  # the UUID (16 bytes) of the client's GPU; empty: it has none. A GPU that
+                                 # the daemon emulates has its number in the last byte, zeros before
 }
 
 struct Welcome {
@@ -64,6 +66,8 @@ struct Welcome {
   leaseMs @3 :UInt32;            # a lease ends this long after the session's last message
   directoryBytes @4 :UInt64;
   frameBytesMax @5 :UInt32;
+  device @6 :UInt8;              # the number of the client's GPU in the directory's words; 31: the device
+                                 # tier is not on it. Slots of that tier are only ever named on this GPU
 }
 
 # A slot is named by extent << 32 | slot. 0 is no slot (extents count from 1).
@@ -121,6 +125,7 @@ struct Extent {
   tier @1 :UInt8;
   bytes @2 :UInt64;
   slotBytes @3 :UInt64;
+  kind @4 :UInt8;                # of the descriptor: 0 a memfd, 1 exported CUDA memory
 }
 
 struct ListRequest {
@@ -174,6 +179,7 @@ struct Status {
   frameErrors @16 :UInt64;
   disks @17 :List(Disk);
   orphans @18 :UInt64;           # blocks on disk whose namespace nobody has opened since the index was lost
+  gpus @19 :List(Gpu);           # the parts of the device tier
 
   struct Tier {
     tier @0 :UInt8;
@@ -188,6 +194,16 @@ struct Status {
     failures @9 :UInt64;         # reads that did not hold, writes that failed
     droppedWrites @10 :UInt64;
     note @11 :Text;              # why it is offline
+  }
+  struct Gpu {
+    uuid @0 :Data;
+    number @1 :UInt32;           # as the driver counts for the daemon
+    name @2 :Text;               # the model; "memory" where it is emulated
+    usedBytes @3 :UInt64;        # slots with a record
+    takenBytes @4 :UInt64;       # extents
+    capBytes @5 :UInt64;
+    blocks @6 :UInt64;
+    reservedBytes @7 :UInt64;    # slots that clients may fill, quarantined ones too
   }
   struct Disk {
     directory @0 :Text;

@@ -14,11 +14,23 @@ namespace kvtier::daemon {
 BlockCache::BlockCache(Options options, Ports ports)
     : options_(options),
       catalogue_(options.blocks_max, *ports.directory),
-      device_(Tier::device, options.device, ports.device,
-              [this] { return ExtentId(next_extent_++); }),
-      host_(Tier::host, options.host, ports.host, [this] { return ExtentId(next_extent_++); }),
+      host_(Tier::host, options.host, ports.host, [this] { return next_extent(0); }),
       disk_(options.disk, ports.disks, catalogue_, host_) {
+  KVTIER_CHECK(ports.devices.size() <= limits::kGpusMax);
+  const auto of_device = ports.devices.empty() ? MemoryTier::Options{} : options.device;
+  if (ports.devices.empty()) ports.devices.push_back(nullptr);
+  for (std::uint32_t device = 0; device < ports.devices.size(); ++device) {
+    devices_.push_back(std::make_unique<MemoryTier>(
+        Tier::device, of_device, ports.devices[device],
+        [this, device] { return next_extent(device); }, device));
+  }
   disk_.on_unheld = [this](BlockId id) { settle(id); };
+}
+
+// The device's number is above the extent's own, which no device shares with another.
+ExtentId BlockCache::next_extent(std::uint32_t device) {
+  KVTIER_CHECK(next_extent_ < 1U << limits::kExtentBits);
+  return ExtentId(device << limits::kExtentBits | next_extent_++);
 }
 
 Result<void> BlockCache::recover() {
@@ -53,7 +65,7 @@ void BlockCache::forget_misfits(std::span<const std::byte> encoded) {
 
 std::optional<Place> BlockCache::room(MemoryTier& tier, std::uint64_t record_bytes) {
   if (auto free = tier.take(record_bytes)) return free;
-  const BlockId victim = catalogue_.oldest(tier.tier(), record_bytes);
+  const BlockId victim = catalogue_.oldest(tier.tier(), record_bytes, tier.device());
   if (victim != kNoBlock) {
     evict(tier, victim);
     return tier.take(record_bytes);
@@ -63,9 +75,7 @@ std::optional<Place> BlockCache::room(MemoryTier& tier, std::uint64_t record_byt
 }
 
 void BlockCache::evict(MemoryTier& tier, BlockId id) {
-  const Place at = catalogue_.unplace(id, tier.tier());
-  tier.set_block(at, kNoBlock);
-  tier.give_back(at);
+  remove_from(id, tier.tier());
   ++counts_.evictions[index_of(tier.tier())];
   KVTIER_POINT("daemon.memory.evicted");
 }
@@ -74,7 +84,8 @@ void BlockCache::evict(MemoryTier& tier, BlockId id) {
 // is emptied and given back to the system, the one of the coldest block if possible.
 bool BlockCache::empty_an_extent_for(MemoryTier& tier, std::uint64_t record_bytes) {
   const std::size_t t = index_of(tier.tier());
-  const BlockId coldest = catalogue_.oldest_of_other_size(tier.tier(), record_bytes);
+  const BlockId coldest =
+      catalogue_.oldest_of_other_size(tier.tier(), record_bytes, 1U << tier.device());
   const std::uint32_t preferred =
       coldest == kNoBlock ? 0 : catalogue_.block(coldest).places[t].container;
   const auto chosen = [&](bool any) -> storage::Extent* {
@@ -120,16 +131,17 @@ bool BlockCache::make_index_room() {
 // ---- reservations and commits
 
 std::vector<SlotName> BlockCache::reserve(SessionId session, ProcessId process, std::uint16_t ns,
-                                          Tier tier, std::uint32_t count) {
+                                          Tier tier, std::uint32_t count, std::uint32_t device) {
   std::vector<SlotName> slots;
-  if (tier == Tier::disk) return slots;
-  MemoryTier& memory_tier = memory(tier);
+  if (tier == Tier::disk || (tier == Tier::device && device >= devices_.size())) return slots;
+  MemoryTier& memory_tier = memory(tier, device);
   const std::uint64_t bytes = catalogue_.namespaces()[ns].layout.record_bytes;
   // A quarter of the tier at most is on its way to be filled for one process.
   const std::uint64_t share = std::clamp<std::uint64_t>(memory_tier.slots_possible(bytes) / 4, 1,
                                                         limits::kReservedPerProcessMax);
-  EvictionAhead ahead(catalogue_, tier, bytes);
-  while (slots.size() < count && reservations_.held_by(process, tier) < share) {
+  EvictionAhead ahead(catalogue_, tier, bytes, memory_tier.device());
+  while (slots.size() < count &&
+         reservations_.held_by(process, tier, memory_tier.device()) < share) {
     ahead.step();
     const auto at = room(memory_tier, bytes);
     if (!at) break;
@@ -142,7 +154,8 @@ std::vector<SlotName> BlockCache::reserve(SessionId session, ProcessId process, 
 
 void BlockCache::abandon(SessionId session, SlotName slot) {
   Tier tier;
-  if (reservations_.take(slot, session, tier)) memory(tier).give_back(place_named(slot));
+  const Place at = place_named(slot);
+  if (reservations_.take(slot, session, tier)) memory(tier, at).give_back(at);
 }
 
 bool BlockCache::valid(const NewBlock& block, std::uint16_t ns) const {
@@ -153,45 +166,23 @@ bool BlockCache::valid(const NewBlock& block, std::uint16_t ns) const {
 }
 
 bool BlockCache::commit(SessionId session, std::uint16_t ns, const NewBlock& block) {
-  const KnownNamespace& known = catalogue_.namespaces()[ns];
   BlockId id = catalogue_.find_any(block.key);
   const bool there_before = id != kNoBlock;
   bool good = valid(block, ns);
   if (id != kNoBlock && catalogue_.find(ns, block.key) != id) good = false;  // doomed, or not ours
   bool taken = false;
   bool to_host = false;
+  bool second_writer = false;
   for (const SlotName name : block.slots) {
     Tier tier;
     if (!reservations_.take(name, session, tier)) continue;
-    MemoryTier& into = memory(tier);
-    const Place at = place_named(name);
-    const bool fits =
-        into.extent(ExtentId(at.container))->shape().slot_bytes == known.layout.record_bytes;
-    const auto record = into.slot(at);
-    const BlockIdentity identity{known.id, block.key, block.parent, block.block_index};
-    const bool proven =
-        good && fits &&
-        (record.empty() || verify_header(record, known.layout, identity, block.tokens).has_value());
-    if (!proven) {
-      ++counts_.refused_commits;
-      into.give_back(at);
+    const Taken slot =
+        second_writer ? Taken::there_before : take_slot(name, tier, id, ns, block, good);
+    if (slot != Taken::yes) {
+      second_writer = slot == Taken::there_before;
+      memory(tier, place_named(name)).give_back(place_named(name));
       continue;
     }
-    if (id == kNoBlock) {
-      if (catalogue_.size() == catalogue_.capacity() && !make_index_room()) {
-        into.give_back(at);
-        continue;
-      }
-      id = catalogue_.add(ns, block.key, block.block_index);
-      // Never newer than its parent, so that the order restored from stamps has tails before heads.
-      const BlockId parent = catalogue_.find(ns, block.parent);
-      catalogue_.set_last_access(
-          id, parent == kNoBlock ? ++clock_ : catalogue_.block(parent).last_access);
-    } else if (catalogue_.block(id).tiers.has(tier)) {
-      into.give_back(at);
-      continue;
-    }
-    seal(id, into, at, block.parent);
     KVTIER_POINT("daemon.commit.sealed");
     taken = true;
     to_host = to_host || tier == Tier::host;
@@ -199,6 +190,40 @@ bool BlockCache::commit(SessionId session, std::uint16_t ns, const NewBlock& blo
   if (to_host) disk_.committed(id, block.parent);
   if (good && there_before) seen_again(id);
   return taken;
+}
+
+// Puts the block into the slot; `id` is its entry, made if it is kNoBlock.
+BlockCache::Taken BlockCache::take_slot(SlotName name, Tier tier, BlockId& id, std::uint16_t ns,
+                                        const NewBlock& block, bool good) {
+  const KnownNamespace& known = catalogue_.namespaces()[ns];
+  const Place at = place_named(name);
+  MemoryTier& into = memory(tier, at);
+  const bool fits =
+      into.extent(ExtentId(at.container))->shape().slot_bytes == known.layout.record_bytes;
+  const auto record = into.slot(at);
+  const BlockIdentity identity{known.id, block.key, block.parent, block.block_index};
+  // What cannot be read here has been read where the block came from or went to as well; without
+  // that it could not go to disk either.
+  const bool proven =
+      good && fits &&
+      (record.empty() ? id != kNoBlock && !catalogue_.block(id).tiers.without(Tier::device).empty()
+                      : verify_header(record, known.layout, identity, block.tokens).has_value());
+  if (!proven) {
+    ++counts_.refused_commits;
+    return Taken::no;
+  }
+  if (id == kNoBlock) {
+    if (catalogue_.size() == catalogue_.capacity() && !make_index_room()) return Taken::no;
+    id = catalogue_.add(ns, block.key, block.block_index);
+    // Never newer than its parent, so that the order restored from stamps has tails before heads.
+    const BlockId parent = catalogue_.find(ns, block.parent);
+    catalogue_.set_last_access(
+        id, parent == kNoBlock ? ++clock_ : catalogue_.block(parent).last_access);
+  } else if (catalogue_.block(id).tiers.has(tier)) {
+    return Taken::there_before;
+  }
+  seal(id, into, at, block.parent);
+  return Taken::yes;
 }
 
 void BlockCache::seal(BlockId id, MemoryTier& tier, Place at, const Key& parent) {
@@ -218,13 +243,14 @@ void BlockCache::end_session(SessionId session) {
   release_all(session);
   for (const auto& slot : reservations_.end_session(session)) {
     const Place at = place_named(slot.slot);
-    memory(slot.tier).table(at).set_quarantined(at.slot);
+    memory(slot.tier, at).table(at).set_quarantined(at.slot);
   }
 }
 
 void BlockCache::end_process(ProcessId process) {
   for (const auto& slot : reservations_.end_process(process)) {
-    memory(slot.tier).give_back(place_named(slot.slot));
+    const Place at = place_named(slot.slot);
+    memory(slot.tier, at).give_back(at);
   }
 }
 
@@ -244,12 +270,16 @@ void BlockCache::remove_everywhere(BlockId id) {
     if (!tiers.has(tier)) continue;
     if (tier == Tier::disk) {
       disk_.forget({&id, 1});
-      continue;
+    } else {
+      remove_from(id, tier);
     }
-    const Place at = catalogue_.unplace(id, tier);
-    memory(tier).set_block(at, kNoBlock);
-    memory(tier).give_back(at);
   }
+}
+
+void BlockCache::remove_from(BlockId id, Tier tier) {
+  const Place at = catalogue_.unplace(id, tier);
+  memory(tier, at).set_block(at, kNoBlock);
+  memory(tier, at).give_back(at);
 }
 
 std::uint64_t BlockCache::drop(std::optional<std::uint16_t> ns, TierSet tiers) {
@@ -271,9 +301,7 @@ std::uint64_t BlockCache::drop(std::optional<std::uint16_t> ns, TierSet tiers) {
         on_disk.push_back(id);
         continue;
       }
-      const Place at = catalogue_.unplace(id, tier);
-      memory(tier).set_block(at, kNoBlock);
-      memory(tier).give_back(at);
+      remove_from(id, tier);
     }
     dropped += any ? 1 : 0;
   }

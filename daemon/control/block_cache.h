@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -30,11 +31,11 @@ class BlockCache {
  public:
   struct Options {
     std::uint32_t blocks_max = 0;
-    MemoryTier::Options device, host;
+    MemoryTier::Options device, host;  // the device tier's of each GPU
     DiskTier::Options disk;
   };
   struct Ports {
-    storage::MemoryExtents* device = nullptr;  // null where the tier's cap is 0
+    std::vector<storage::MemoryExtents*> devices;  // one a GPU; none: no device tier
     storage::MemoryExtents* host = nullptr;
     std::vector<DiskTier::Port> disks;  // none: no disk tier
     DirectoryWriter* directory = nullptr;
@@ -54,16 +55,18 @@ class BlockCache {
     std::vector<Tier> tiers;  // where each block was
   };
   // Holds the leading blocks that are there, none past the session's bounds. Blocks on disk start
-  // moving to the host tier.
-  Grant lease(SessionId session, std::uint16_t ns, std::span<const Key> keys);
+  // moving to the host tier. `device`: the session's GPU, or kNoDevice; what lies on another one is
+  // served from where else it is.
+  Grant lease(SessionId session, std::uint16_t ns, std::span<const Key> keys,
+              std::uint32_t device = 0);
   // False, and counted, if the session has no such lease.
   bool release(SessionId session, LeaseId lease);
   void release_all(SessionId session);
 
   // Up to `count` slots of a memory tier for the session to fill, taken from free ones or by
-  // eviction.
+  // eviction; of the device tier on the session's GPU.
   std::vector<SlotName> reserve(SessionId session, ProcessId process, std::uint16_t ns, Tier tier,
-                                std::uint32_t count);
+                                std::uint32_t count, std::uint32_t device = 0);
   void abandon(SessionId session, SlotName slot);
 
   struct NewBlock {
@@ -72,8 +75,10 @@ class BlockCache {
     std::span<const Token> tokens;
     std::span<const SlotName> slots;  // at most one a tier
   };
-  // Makes a filled block visible. Slots of a tier that has it already are freed. False if it was
-  // refused (its slots, where the session holds them, are freed).
+  // Makes a filled block visible. A slot of a tier that has it already is freed, and those after it
+  // too: what another writer stored is what every tier is to have. False if it was refused (its
+  // slots, where the session holds them, are freed). A slot that the daemon cannot
+  // address is taken only for a block that is, by then, in another tier too.
   bool commit(SessionId session, std::uint16_t ns, const NewBlock& block);
 
   // Leases end and reservations are quarantined until end_process().
@@ -94,7 +99,12 @@ class BlockCache {
   std::function<void(SessionId, LeaseId, std::span<const Landed>)> on_ready;
 
   Catalogue& catalogue() noexcept { return catalogue_; }
-  MemoryTier& memory(Tier tier) noexcept { return tier == Tier::device ? device_ : host_; }
+  // `device`: of the device tier, the part on this GPU.
+  MemoryTier& memory(Tier tier, std::uint32_t device = 0) noexcept {
+    return tier == Tier::device ? *devices_[device] : host_;
+  }
+  MemoryTier& memory(Tier tier, Place at) noexcept { return memory(tier, device_of(at)); }
+  std::uint32_t devices() const noexcept { return static_cast<std::uint32_t>(devices_.size()); }
   DiskTier& disk() noexcept { return disk_; }
   const CacheCounts& counts() const noexcept { return counts_; }
   const Reservations& reservations() const noexcept { return reservations_; }
@@ -126,7 +136,7 @@ class BlockCache {
   };
 
   void forget_misfits(std::span<const std::byte> encoded);
-  std::optional<Leased> hold_in_memory(BlockId id);
+  std::optional<Leased> hold_in_memory(BlockId id, std::uint32_t device);
   void note_access(const std::vector<Leased>& held, Grant& grant);
   void seen_again(BlockId id);
   std::vector<Event> hand_over(BlockId id, std::span<const Waiter> waiters, bool good);
@@ -141,12 +151,17 @@ class BlockCache {
   bool make_index_room();
   bool valid(const NewBlock& block, std::uint16_t ns) const;
   void seal(BlockId id, MemoryTier& tier, Place at, const Key& parent);
+  void remove_from(BlockId id, Tier tier);
   void remove_everywhere(BlockId id);
+  enum class Taken { yes, no, there_before };
+  Taken take_slot(SlotName name, Tier tier, BlockId& id, std::uint16_t ns, const NewBlock& block,
+                  bool good);
+  ExtentId next_extent(std::uint32_t device);
 
   Options options_;
   Catalogue catalogue_;
   std::uint32_t next_extent_ = 1;
-  MemoryTier device_;
+  std::vector<std::unique_ptr<MemoryTier>> devices_;  // by GPU; at least one, perhaps of no bytes
   MemoryTier host_;
   DiskTier disk_;
   Reservations reservations_;

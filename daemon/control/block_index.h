@@ -70,8 +70,8 @@ class BlockIndex {
   // `id` must be placed nowhere and held by nobody.
   void erase(BlockId id) noexcept;
   // What clients are told of an entry.
-  void publish(BlockId id, TierSet tiers) noexcept {
-    directory_.set(blocks_[id.value].key, id.value, tiers);
+  void publish(BlockId id, TierSet tiers, std::uint32_t device) noexcept {
+    directory_.set(blocks_[id.value].key, id.value, tiers, device);
   }
 
   Block& operator[](BlockId id) noexcept { return blocks_[id.value]; }

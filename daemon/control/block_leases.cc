@@ -11,8 +11,8 @@
 
 namespace kvtier::daemon {
 
-BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns,
-                                    std::span<const Key> keys) {
+BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::span<const Key> keys,
+                                    std::uint32_t device) {
   SessionLeases& of_session = leases_of_[session];
   if (of_session.ids.size() >= limits::kLeasesPerSessionMax) return {};
   keys = keys.first(std::min(keys.size(), limits::kBlocksLeasedPerSessionMax - of_session.blocks));
@@ -22,7 +22,7 @@ BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns,
   found.resize(catalogue_.find_prefix(ns, keys, found));
   held.reserve(found.size());
   for (const BlockId id : found) {
-    const auto leased = hold_in_memory(id);
+    const auto leased = hold_in_memory(id, device);
     if (!leased) break;
     held.push_back(*leased);
   }
@@ -50,8 +50,10 @@ BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns,
   return grant;
 }
 
-std::optional<BlockCache::Leased> BlockCache::hold_in_memory(BlockId id) {
-  const TierSet tiers = catalogue_.reachable(id);
+std::optional<BlockCache::Leased> BlockCache::hold_in_memory(BlockId id, std::uint32_t device) {
+  TierSet tiers = catalogue_.reachable(id);
+  if (tiers.has(Tier::device) && catalogue_.device(id, Tier::device) != device)
+    tiers = tiers.without(Tier::device);
   for (const Tier tier : {Tier::device, Tier::host}) {
     if (tiers.has(tier) && catalogue_.hold(id, tier)) return Leased{id, tier, false};
   }
@@ -76,7 +78,7 @@ void BlockCache::note_access(const std::vector<Leased>& held, Grant& grant) {
     for (const Tier tier : {Tier::device, Tier::host}) {
       if (!block.tiers.has(tier)) continue;
       const Place at = block.places[index_of(tier)];
-      memory(tier).table(at).set_last_access(at.slot, clock_);
+      memory(tier, at).table(at).set_last_access(at.slot, clock_);
     }
     disk_.touched(leased.block);
   }

@@ -14,18 +14,21 @@ Catalogue::Catalogue(std::uint32_t blocks_max, DirectoryWriter& directory)
     : index_(blocks_max, directory) {}
 
 LruList& Catalogue::list(Tier tier, ListName name) {
-  if (tier == Tier::disk) devices_ |= 1U << name.first;
+  devices_[index_of(tier)] |= 1U << name.first;
   return lists_[index_of(tier)].try_emplace(name, index_, tier).first->second;
 }
 
 Catalogue::ListName Catalogue::list_name(BlockId id, Tier tier) const noexcept {
-  const std::uint32_t device =
-      tier == Tier::disk ? device_of(index_[id].places[index_of(tier)]) : 0;
-  return {device, record_bytes(id)};
+  return {device(id, tier), record_bytes(id)};
+}
+
+std::uint32_t Catalogue::device(BlockId id, Tier tier) const noexcept {
+  return device_of(index_[id].places[index_of(tier)]);
 }
 
 void Catalogue::publish(BlockId id) noexcept {
-  index_.publish(id, index_[id].doomed ? TierSet{} : reachable(id));
+  const TierSet tiers = index_[id].doomed ? TierSet{} : reachable(id);
+  index_.publish(id, tiers, tiers.has(Tier::device) ? device(id, Tier::device) : 0);
 }
 
 TierSet Catalogue::reachable(BlockId id) const noexcept {
@@ -148,31 +151,25 @@ void Catalogue::unhold(BlockId id, Tier tier, const Key& parent) {
 
 void Catalogue::touch(std::span<const BlockId> prefix) {
   if (prefix.empty()) return;
-  const std::uint64_t bytes = record_bytes(prefix.front());
-  for (const Tier tier : {Tier::device, Tier::host}) {
-    LruList& order = list(tier, {0, bytes});
-    if (!order.empty()) order.touch(prefix);
-  }
-  touch_on_disk(prefix);
+  for (const Tier tier : kAllTiers) touch(prefix, tier);
 }
 
-void Catalogue::touch_on_disk(std::span<const BlockId> prefix) {
-  if (devices_ == 0) return;
+void Catalogue::touch(std::span<const BlockId> prefix, Tier tier) {
+  const std::uint32_t devices = devices_[index_of(tier)];
+  if (devices == 0) return;
   const std::uint64_t bytes = record_bytes(prefix.front());
-  if (std::has_single_bit(devices_)) {
-    const auto only = static_cast<std::uint32_t>(std::countr_zero(devices_));
-    LruList& order = list(Tier::disk, {only, bytes});
+  if (std::has_single_bit(devices)) {
+    const auto only = static_cast<std::uint32_t>(std::countr_zero(devices));
+    LruList& order = list(tier, {only, bytes});
     return order.empty() ? void() : order.touch(prefix);
   }
   for (const BlockId id : prefix) {
-    const Block& block = index_[id];
-    if (block.tiers.has(Tier::disk))
-      touched_[device_of(block.places[index_of(Tier::disk)])].push_back(id);
+    if (index_[id].tiers.has(tier)) touched_[device(id, tier)].push_back(id);
   }
-  for (std::uint32_t device = 0; device < touched_.size(); ++device) {
-    if (touched_[device].empty()) continue;
-    list(Tier::disk, {device, bytes}).touch(touched_[device]);
-    touched_[device].clear();
+  for (std::uint32_t number = 0; number < touched_.size(); ++number) {
+    if (touched_[number].empty()) continue;
+    list(tier, {number, bytes}).touch(touched_[number]);
+    touched_[number].clear();
   }
 }
 
@@ -200,12 +197,8 @@ BlockId Catalogue::oldest_of_other_size(Tier tier, std::uint64_t bytes,
   return best;
 }
 
-EvictionAhead::EvictionAhead(const Catalogue& catalogue, Tier tier,
-                             std::uint64_t record_bytes) noexcept
-    : catalogue_(catalogue), tier_(tier), next_(catalogue.oldest(tier, record_bytes)) {
-  coming_.fill(kNoBlock);
-  advance();
-  advance();
+const TierSet tiers = index_[id].doomed ? TierSet{} : reachable(id);
+index_.publish(id, tiers, tiers.has(Tier::device) ? device(id, Tier::device) : 0);
 }
 
 void EvictionAhead::step() noexcept {

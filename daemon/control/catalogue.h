@@ -4,6 +4,7 @@
 // while. Owned by the control thread.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <span>
@@ -89,6 +90,9 @@ class Catalogue {
   void set_stamp_dirty(BlockId id, bool on) noexcept { index_[id].stamp_dirty = on; }
   void set_last_access(BlockId id, std::uint64_t stamp) noexcept { index_[id].last_access = stamp; }
 
+  // The number of the disk or GPU that the block is on in this tier, which has it; 0 in the host's.
+  std::uint32_t device(BlockId id, Tier tier) const noexcept;
+
   // The next to evict among the records of this size (on this device); kNoBlock where none may go.
   BlockId oldest(Tier tier, std::uint64_t record_bytes, std::uint32_t device = 0) const noexcept;
   // The least recently used evictable block of any other record size (on these devices, a set of
@@ -112,12 +116,12 @@ class Catalogue {
   }
 
  private:
-  // One eviction order: of a device (0 in memory tiers) and a record size.
+  // One eviction order: of a device (a disk or a GPU; 0 in the host tier) and a record size.
   using ListName = std::pair<std::uint32_t, std::uint64_t>;
   LruList& list(Tier tier, ListName name);
   LruList& list(BlockId id, Tier tier) { return list(tier, list_name(id, tier)); }
   ListName list_name(BlockId id, Tier tier) const noexcept;
-  void touch_on_disk(std::span<const BlockId> prefix);
+  void touch(std::span<const BlockId> prefix, Tier tier);
   void enlist(BlockId id, Tier tier, const Key& parent);
   void publish(BlockId id) noexcept;
 
@@ -125,9 +129,10 @@ class Catalogue {
   Namespaces namespaces_;
   // std::map keeps the lists where they are.
   std::array<std::map<ListName, LruList>, kTiers> lists_;
-  std::uint32_t devices_ = 0;  // that ever had a block: a set of bits
-  std::uint32_t hidden_ = 0;
-  std::array<std::vector<BlockId>, limits::kDisksMax> touched_;  // kept for their memory
+  std::array<std::uint32_t, kTiers> devices_{};  // that ever had a block: sets of bits
+  std::uint32_t hidden_ = 0;                     // disks
+  static constexpr std::size_t kDevicesMax = std::max(limits::kDisksMax, limits::kGpusMax);
+  std::array<std::vector<BlockId>, kDevicesMax> touched_;  // kept for their memory
   std::array<TierCounts, kTiers> counts_;
 };
 
@@ -135,7 +140,8 @@ class Catalogue {
 // and asks the processor for what each removal will read.
 class EvictionAhead {
  public:
-  EvictionAhead(const Catalogue& catalogue, Tier tier, std::uint64_t record_bytes) noexcept;
+  EvictionAhead(const Catalogue& catalogue, Tier tier, std::uint64_t record_bytes,
+                std::uint32_t device = 0) noexcept;
   // Before each removal.
   void step() noexcept;
 

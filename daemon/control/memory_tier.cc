@@ -6,29 +6,52 @@
 
 #include "client/base/check.h"
 #include "client/base/units.h"
+#include "daemon/limits.h"
 
 namespace kvtier::daemon {
 
-MemoryTier::MemoryTier(Tier tier, Options options, storage::MemoryExtents* maker, NextId next_id)
-    : tier_(tier), options_(options), maker_(maker), next_id_(std::move(next_id)) {
+namespace {
+
+// A system that had no memory is asked again after it: GPU memory, for one, is the engines' too.
+constexpr std::chrono::seconds kAttemptEvery{1};
+
+}  // namespace
+
+MemoryTier::MemoryTier(Tier tier, Options options, storage::MemoryExtents* maker, NextId next_id,
+                       std::uint32_t device)
+    : tier_(tier), device_(device), options_(options), maker_(maker), next_id_(std::move(next_id)) {
   KVTIER_CHECK(maker != nullptr || options.cap_bytes == 0);
 }
 
 std::uint64_t MemoryTier::slots_possible(std::uint64_t slot_bytes) const noexcept {
-  const std::uint64_t extent = std::max(options_.extent_bytes, slot_bytes);
+  if (options_.cap_bytes == 0) return 0;
+  const std::uint64_t unit = maker_->granularity();
+  const std::uint64_t extent = extent_bytes(slot_bytes, options_.cap_bytes);
+  if (extent == 0) return 0;
   const std::uint64_t whole = options_.cap_bytes / extent;
-  return whole * (extent / slot_bytes) + (options_.cap_bytes - whole * extent) / slot_bytes;
+  const std::uint64_t rest = (options_.cap_bytes - whole * extent) / unit * unit;
+  return whole * (extent / slot_bytes) + rest / slot_bytes;
+}
+
+// The size of an extent for such slots where `left` bytes may be taken; 0: none fits.
+std::uint64_t MemoryTier::extent_bytes(std::uint64_t slot_bytes,
+                                       std::uint64_t left) const noexcept {
+  const std::uint64_t unit = maker_->granularity();
+  const std::uint64_t wanted = round_up(std::max(options_.extent_bytes, slot_bytes), unit);
+  const std::uint64_t slots = std::min(wanted, left / unit * unit) / slot_bytes;
+  return round_up(slots * slot_bytes, unit);
 }
 
 bool MemoryTier::grow(std::uint64_t slot_bytes) {
-  const std::uint64_t left = options_.cap_bytes - reserved_bytes_;
-  std::uint64_t bytes = std::min(std::max(options_.extent_bytes, slot_bytes), left);
-  bytes = bytes / slot_bytes * slot_bytes;
-  if (bytes == 0 || extents_.size() >= (1U << 16)) return false;
+  if (options_.cap_bytes == 0 || extents_.size() >= limits::kExtentsMax) return false;
+  const std::uint64_t bytes = extent_bytes(slot_bytes, options_.cap_bytes - reserved_bytes_);
+  const auto now = std::chrono::steady_clock::now();
+  if (bytes == 0 || now < next_attempt_) return false;
   auto made = maker_->create(next_id_(), {bytes, slot_bytes});
   if (!made) {
-    spdlog::warn("{} tier: no further extent of {} bytes: {}", name(tier_), bytes,
+    spdlog::warn("{} tier {}: no further extent of {} bytes: {}", name(tier_), device_, bytes,
                  made.error().message);
+    next_attempt_ = now + kAttemptEvery;
     return false;
   }
   const ExtentId id = (*made)->id();
@@ -91,7 +114,13 @@ std::span<std::byte> MemoryTier::slot(Place at) noexcept {
 }
 
 void MemoryTier::set_block(Place at, BlockId block) noexcept {
-  extents_.at(ExtentId(at.container)).blocks[at.slot] = block.value;
+  State& state = extents_.at(ExtentId(at.container));
+  const bool was = state.blocks[at.slot] != kNoBlock.value;
+  const bool is = block != kNoBlock;
+  const std::uint64_t slot_bytes = state.extent->shape().slot_bytes;
+  state.blocks[at.slot] = block.value;
+  blocks_ += std::uint64_t{is} - std::uint64_t{was};
+  block_bytes_ += (std::uint64_t{is} - std::uint64_t{was}) * slot_bytes;
 }
 
 BlockId MemoryTier::block_at(Place at) const noexcept {

@@ -1,10 +1,12 @@
-// One memory tier: its extents, made on demand up to the cap, and their free slots by size class.
+// One memory tier (of the device tier, the part on one GPU): its extents, made on demand up to the
+// cap, and their free slots by size class.
 //
 // The cap counts extents, which are what is taken from the system. Which block lies in a slot is
 // kept here too, so that an extent can be emptied for another size class. Owned by the control
 // thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -27,10 +29,12 @@ class MemoryTier {
   };
   using NextId = std::function<ExtentId()>;
 
-  // `maker` may be null when cap_bytes is 0.
-  MemoryTier(Tier tier, Options options, storage::MemoryExtents* maker, NextId next_id);
+  // `maker` may be null when cap_bytes is 0. `device`: the GPU's number in this daemon.
+  MemoryTier(Tier tier, Options options, storage::MemoryExtents* maker, NextId next_id,
+             std::uint32_t device = 0);
 
   Tier tier() const noexcept { return tier_; }
+  std::uint32_t device() const noexcept { return device_; }
 
   // A free slot of `slot_bytes` (which must be one record's size), from an extent that has one or
   // from a new extent within the cap; none otherwise. The slot's table entry is still free.
@@ -42,6 +46,7 @@ class MemoryTier {
   bool retire_extent(ExtentId id);
 
   storage::Extent* extent(ExtentId id) noexcept;
+  // Empty where the daemon cannot address the memory.
   std::span<std::byte> slot(Place at) noexcept;
   storage::SlotTable& table(Place at) noexcept { return extent(ExtentId(at.container))->table(); }
 
@@ -52,6 +57,8 @@ class MemoryTier {
   std::uint64_t cap_bytes() const noexcept { return options_.cap_bytes; }
   std::uint64_t reserved_bytes() const noexcept { return reserved_bytes_; }  // extents
   std::uint64_t used_bytes() const noexcept { return used_bytes_; }          // slots not free
+  std::uint64_t blocks() const noexcept { return blocks_; }                  // in slots
+  std::uint64_t block_bytes() const noexcept { return block_bytes_; }        // of their slots
   // Slots of this size that the cap could hold.
   std::uint64_t slots_possible(std::uint64_t slot_bytes) const noexcept;
 
@@ -70,9 +77,11 @@ class MemoryTier {
     std::vector<std::uint32_t> free_slots;  // a stack
     std::vector<std::uint32_t> blocks;      // BlockId of each slot
   };
+  std::uint64_t extent_bytes(std::uint64_t slot_bytes, std::uint64_t left) const noexcept;
   bool grow(std::uint64_t slot_bytes);
 
   Tier tier_;
+  std::uint32_t device_;
   Options options_;
   storage::MemoryExtents* maker_;
   NextId next_id_;
@@ -80,6 +89,9 @@ class MemoryTier {
   std::map<std::uint64_t, std::vector<ExtentId>> open_;  // by slot size: extents with free slots
   std::uint64_t reserved_bytes_ = 0;
   std::uint64_t used_bytes_ = 0;
+  std::uint64_t blocks_ = 0;
+  std::uint64_t block_bytes_ = 0;
+  std::chrono::steady_clock::time_point next_attempt_{};  // after a failed one
 };
 
 }  // namespace kvtier::daemon

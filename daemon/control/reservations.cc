@@ -1,12 +1,15 @@
 #include "daemon/control/reservations.h"
 
 #include "client/base/check.h"
+#include "daemon/limits.h"
 
 namespace kvtier::daemon {
 void Reservations::add(SlotName slot, Tier tier, SessionId session, ProcessId process) {
-  const bool fresh = slots_.emplace(slot, Holder{tier, session, process}).second;
+  const auto device = static_cast<std::uint32_t>(slot >> (32 + limits::kExtentBits));
+  const Holder holder{tier, device, session, process};
+  const bool fresh = slots_.emplace(slot, holder).second;
   KVTIER_CHECK(fresh);
-  ++held_[{process.pid, process.start_time, tier}];
+  ++held_[purse_of(holder)];
 }
 
 bool Reservations::take(SlotName slot, SessionId session, Tier& tier) {
@@ -44,13 +47,14 @@ std::vector<Reservations::Slot> Reservations::end_process(ProcessId process) {
   return ended;
 }
 
-std::uint32_t Reservations::held_by(ProcessId process, Tier tier) const noexcept {
-  const auto found = held_.find({process.pid, process.start_time, tier});
+std::uint32_t Reservations::held_by(ProcessId process, Tier tier,
+                                    std::uint32_t device) const noexcept {
+  const auto found = held_.find(purse_of({tier, device, 0, process}));
   return found == held_.end() ? 0 : found->second;
 }
 
 void Reservations::drop_one(const Holder& holder) {
-  const auto found = held_.find({holder.process.pid, holder.process.start_time, holder.tier});
+  const auto found = held_.find(purse_of(holder));
   if (--found->second == 0) held_.erase(found);
 }
 

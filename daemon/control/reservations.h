@@ -38,18 +38,24 @@ class Reservations {
   // The process's quarantined slots, which are nobody's from now on.
   std::vector<Slot> end_process(ProcessId process);
 
-  std::uint32_t held_by(ProcessId process, Tier tier) const noexcept;
+  // Of one tier (of the device tier, on one GPU).
+  std::uint32_t held_by(ProcessId process, Tier tier, std::uint32_t device) const noexcept;
   std::uint64_t reserved() const noexcept { return slots_.size() - quarantined_; }
   std::uint64_t quarantined() const noexcept { return quarantined_; }
 
  private:
   struct Holder {
     Tier tier;
+    std::uint32_t device;
     SessionId session;  // 0: quarantined
     ProcessId process;
   };
+  using Purse = std::tuple<std::uint32_t, std::uint64_t, Tier, std::uint32_t>;
+  static Purse purse_of(const Holder& holder) noexcept {
+    return {holder.process.pid, holder.process.start_time, holder.tier, holder.device};
+  }
   std::unordered_map<SlotName, Holder> slots_;
-  std::map<std::tuple<std::uint32_t, std::uint64_t, Tier>, std::uint32_t> held_;
+  std::map<Purse, std::uint32_t> held_;
   void drop_one(const Holder& holder);
   std::uint64_t quarantined_ = 0;
 };

@@ -33,6 +33,7 @@ Server::Server(asio::io_context& io, const Config& config)
 Server::~Server() = default;
 
 Result<void> Server::start() {
+  if (auto good = open_gpus(); !good) return good.error();
   if (auto good = open_disks(); !good) return good.error();
   std::array<std::byte, 16> boot_id;
   if (::getrandom(boot_id.data(), boot_id.size(), 0) != static_cast<ssize_t>(boot_id.size())) {
@@ -42,13 +43,17 @@ Result<void> Server::start() {
   if (!directory) return directory.error();
   directory_ = std::make_unique<DirectoryWriter>(std::move(*directory));
   make_cache();
-  context_ = std::make_unique<SessionContext>(
-      SessionContext{*cache_, *directory_, boot_id, config_.lease_time,
-                     [this](wire::Status::Builder status) { fill_status(status); },
-                     [this](bool start, wire::ScrubReport::Builder report) {
-                       if (start) scrubber_->start();
-                       fill_scrub(report);
-                     }});
+  std::vector<GpuUuid> gpus;
+  for (const Gpu& gpu : gpus_) gpus.push_back(gpu.uuid);
+  // Where host memory stands in for GPUs, a client without one uses the first.
+  const bool emulated = !gpus_.empty() && config_.device.backend == DeviceBackend::memory;
+  context_ = std::make_unique<SessionContext>(SessionContext{
+      *cache_, *directory_, boot_id, config_.lease_time, std::move(gpus), emulated ? 0 : kNoDevice,
+      [this](wire::Status::Builder status) { fill_status(status); },
+      [this](bool start, wire::ScrubReport::Builder report) {
+        if (start) scrubber_->start();
+        fill_scrub(report);
+      }});
   if (auto good = cache_->recover(); !good) return good.error();
   if (auto good = open_socket(); !good) return good.error();
   accept();
@@ -85,6 +90,38 @@ Result<void> Server::open_disks() {
   return {};
 }
 
+Result<void> Server::open_gpus() {
+  const auto& device = config_.device;
+  if (device.capacity_bytes == 0) return {};
+  for (const std::uint32_t number : device.gpus) {
+    if (device.backend == DeviceBackend::memory) {
+      GpuUuid uuid{};
+      uuid.back() = static_cast<std::byte>(number);
+      gpus_.push_back(
+          {uuid, number, "memory",
+           storage::make_memfd_extents(Tier::device, {device.huge_pages, device.prefault})});
+      continue;
+    }
+    auto extents = storage::make_cuda_extents(static_cast<int>(number));
+    if (!extents) {
+      return make_error(extents.error().code,
+                        "[device] backend = \"cuda\", gpus: " + extents.error().message);
+    }
+    const auto gpu = CudaDriver::get().value()->device(static_cast<int>(number));
+    if (!gpu) return gpu.error();
+    if (device.capacity_bytes > gpu->memory_bytes) {
+      return make_error(Errc::invalid, "[device] capacity is more than the " +
+                                           std::to_string(gpu->memory_bytes >> 20) +
+                                           " MiB of GPU " + std::to_string(number) + " (" +
+                                           gpu->name + "): give less");
+    }
+    gpus_.push_back({gpu->uuid, number, gpu->name, std::move(*extents)});
+    spdlog::info("device tier {}: GPU {} ({}, {})", gpus_.size() - 1, number, gpu->name,
+                 to_string(gpu->uuid));
+  }
+  return {};
+}
+
 BlockCache::Options Server::cache_options() const {
   const auto& host = config_.host;
   const auto& device = config_.device;
@@ -105,13 +142,9 @@ BlockCache::Options Server::cache_options() const {
 
 void Server::make_cache() {
   const auto& host = config_.host;
-  const auto& device = config_.device;
   host_extents_ = storage::make_memfd_extents(Tier::host, {host.huge_pages, host.prefault});
-  if (device.capacity_bytes != 0) {
-    device_extents_ =
-        storage::make_memfd_extents(Tier::device, {device.huge_pages, device.prefault});
-  }
-  BlockCache::Ports ports{device_extents_.get(), host_extents_.get(), {}, directory_.get()};
+  BlockCache::Ports ports{{}, host_extents_.get(), {}, directory_.get()};
+  for (const Gpu& gpu : gpus_) ports.devices.push_back(gpu.extents.get());
   for (std::size_t i = 0; i < stores_.size(); ++i) {
     ports.disks.push_back({stores_[i].get(), config_.disk.directories[i].string()});
   }
@@ -122,14 +155,16 @@ void Server::make_cache() {
     if (const auto at = sessions_.find(id); at != sessions_.end())
       at->second->send_ready(lease, landed);
   };
-  for (const Tier tier : {Tier::device, Tier::host}) connect_memory(tier);
+  connect_memory(cache_->memory(Tier::host));
+  for (std::uint32_t device = 0; device < cache_->devices(); ++device)
+    connect_memory(cache_->memory(Tier::device, device));
   Scrubber::Options scrub;
   scrub.bytes_per_second = std::uint64_t{config_.disk.scrub_mib_per_s} << 20;
   scrubber_ = std::make_unique<Scrubber>(scrub, cache_->disk(), cache_->catalogue());
 }
 
-void Server::connect_memory(Tier tier) {
-  MemoryTier& memory = cache_->memory(tier);
+void Server::connect_memory(MemoryTier& memory) {
+  const Tier tier = memory.tier();
   memory.on_created = [this, tier](storage::Extent& extent) {
     if (tier != Tier::host) return;
     for (const auto& store : stores_) {

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 
+#include "client/base/cuda_driver.h"
 #include "daemon/config.h"
 #include "daemon/control/block_cache.h"
 #include "daemon/control/process_watch.h"
@@ -32,11 +33,12 @@ class Server {
 
  private:
   Result<void> open_disks();
+  Result<void> open_gpus();
   storage::RecordStoreOptions store_options(const std::filesystem::path& directory) const;
   Result<void> open_socket();
   void make_cache();
   BlockCache::Options cache_options() const;
-  void connect_memory(Tier tier);
+  void connect_memory(MemoryTier& memory);
   void accept();
   void admit(Session::Socket socket);
   void session_ended(SessionId id);
@@ -46,12 +48,20 @@ class Server {
   // server_status.cc
   void fill_status(wire::Status::Builder status) const;
   void fill_tier(wire::Status::Tier::Builder out, Tier tier) const;
+  void fill_gpu(wire::Status::Gpu::Builder out, std::uint32_t device) const;
   void fill_disk(wire::Status::Disk::Builder out, std::size_t number) const;
   void fill_scrub(wire::ScrubReport::Builder report) const;
 
   boost::asio::io_context& io_;
   const Config& config_;
-  std::unique_ptr<storage::MemoryExtents> device_extents_;
+  // One a GPU of the device tier, in the order that gives each its number in the daemon.
+  struct Gpu {
+    GpuUuid uuid;
+    std::uint32_t number;
+    std::string name;
+    std::unique_ptr<storage::MemoryExtents> extents;
+  };
+  std::vector<Gpu> gpus_;
   std::unique_ptr<storage::MemoryExtents> host_extents_;
   std::vector<std::unique_ptr<storage::RecordStore>> stores_;  // as [disk] directories
   std::vector<WriteRate> write_rates_;

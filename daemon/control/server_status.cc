@@ -51,6 +51,8 @@ void Server::fill_status(wire::Status::Builder status) const {
   for (const Tier tier : kAllTiers) fill_tier(tiers[static_cast<unsigned>(tier)], tier);
   auto disks = status.initDisks(static_cast<unsigned>(stores_.size()));
   for (unsigned i = 0; i < disks.size(); ++i) fill_disk(disks[i], i);
+  auto gpus = status.initGpus(static_cast<unsigned>(gpus_.size()));
+  for (unsigned i = 0; i < gpus.size(); ++i) fill_gpu(gpus[i], i);
   status.setOrphans(cache_->catalogue().namespaces().orphan_blocks());
   status.setSessions(static_cast<std::uint32_t>(sessions_.size()));
   status.setLeases(cache_->leases());
@@ -86,12 +88,30 @@ void Server::fill_tier(wire::Status::Tier::Builder out, Tier tier) const {
     out.setNote(note_of(disk));
     return;
   }
-  const MemoryTier& memory = cache_->memory(tier);
-  out.setOnline(memory.cap_bytes() != 0);
-  out.setReservedBytes(memory.reserved_bytes());
-  out.setCapBytes(memory.cap_bytes());
+  std::uint64_t reserved = 0;
+  std::uint64_t cap = 0;
+  for (std::uint32_t part = 0; part < (tier == Tier::device ? cache_->devices() : 1); ++part) {
+    reserved += cache_->memory(tier, part).reserved_bytes();
+    cap += cache_->memory(tier, part).cap_bytes();
+  }
+  out.setOnline(cap != 0);
+  out.setReservedBytes(reserved);
+  out.setCapBytes(cap);
   out.setEvictions(counts.evictions[index_of(tier)]);
-  if (memory.cap_bytes() == 0) out.setNote("not configured: set [device] capacity");
+  if (cap == 0) out.setNote("not configured: set [device] capacity");
+}
+
+void Server::fill_gpu(wire::Status::Gpu::Builder out, std::uint32_t device) const {
+  const Gpu& gpu = gpus_[device];
+  const MemoryTier& memory = cache_->memory(Tier::device, device);
+  out.setUuid({reinterpret_cast<const kj::byte*>(gpu.uuid.data()), gpu.uuid.size()});
+  out.setNumber(gpu.number);
+  out.setName(gpu.name);
+  out.setUsedBytes(memory.block_bytes());
+  out.setReservedBytes(memory.used_bytes() - memory.block_bytes());
+  out.setTakenBytes(memory.reserved_bytes());
+  out.setCapBytes(memory.cap_bytes());
+  out.setBlocks(memory.blocks());
 }
 
 void Server::fill_disk(wire::Status::Disk::Builder out, std::size_t number) const {

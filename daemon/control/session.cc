@@ -103,7 +103,7 @@ void Session::introduce(SlotName slot) {
   const Place at = place_named(slot);
   if (slot == 0 || !known_extents_.insert(at.container).second) return;
   for (const Tier tier : {Tier::device, Tier::host}) {
-    const storage::Extent* extent = context_.cache.memory(tier).extent(ExtentId(at.container));
+    const storage::Extent* extent = context_.cache.memory(tier, at).extent(ExtentId(at.container));
     if (extent == nullptr) continue;
     UniqueFd copy(::fcntl(extent->memory_fd(), F_DUPFD_CLOEXEC, 0));
     if (!copy) return end("no file descriptor left for an extent");
@@ -115,6 +115,7 @@ void Session::introduce(SlotName slot) {
           event.setTier(static_cast<std::uint8_t>(tier));
           event.setBytes(extent->shape().bytes);
           event.setSlotBytes(extent->shape().slot_bytes);
+          event.setKind(static_cast<std::uint8_t>(extent->kind()));
         },
         std::move(copy));
     return;

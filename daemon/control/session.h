@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "client/base/cuda_driver.h"
 #include "client/wire/frame.h"
 #include "daemon/control/block_cache.h"
 
@@ -24,6 +25,8 @@ struct SessionContext {
   DirectoryWriter& directory;
   std::array<std::byte, 16> boot_id;
   std::chrono::milliseconds lease_time;
+  std::vector<GpuUuid> gpus;         // of the device tier
+  std::uint32_t device_without_gpu;  // what a client that names no GPU has of that tier
   std::function<void(wire::Status::Builder)> fill_status;
   // Starts a scrub if asked to, and reports.
   std::function<void(bool start, wire::ScrubReport::Builder)> scrub;
@@ -79,6 +82,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void reply(std::uint64_t id, const std::function<void(Builder)>& fill, UniqueFd descriptor = {});
   void reply_error(std::uint64_t id, const Error& error);
   void introduce(SlotName slot);
+  std::uint32_t device_of_gpu(capnp::Data::Reader uuid) const;
 
   SessionId id_;
   ProcessId process_;
@@ -86,6 +90,7 @@ class Session : public std::enable_shared_from_this<Session> {
   SessionContext& context_;
   Ended ended_;
   std::string name_;
+  std::uint32_t device_ = kNoDevice;  // its GPU's number
   bool greeted_ = false;
   bool open_ = true;
   bool write_waiting_ = false;

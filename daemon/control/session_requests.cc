@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <cstring>
@@ -92,7 +93,10 @@ Result<void> Session::on_hello(std::uint64_t id, wire::Hello::Reader hello) {
     end("protocol version " + std::to_string(hello.getVersion()));
     return {};
   }
+  if (hello.getGpu().size() != 0 && hello.getGpu().size() != sizeof(GpuUuid))
+    return malformed("a GPU's UUID of the wrong size");
   name_ = std::string(hello.getName().cStr()).substr(0, 64);
+  device_ = device_of_gpu(hello.getGpu());
   greeted_ = true;
   UniqueFd directory(::fcntl(context_.directory.fd(), F_DUPFD_CLOEXEC, 0));
   if (!directory) {
@@ -109,9 +113,25 @@ Result<void> Session::on_hello(std::uint64_t id, wire::Hello::Reader hello) {
         welcome.setLeaseMs(static_cast<std::uint32_t>(context_.lease_time.count()));
         welcome.setDirectoryBytes(context_.directory.bytes());
         welcome.setFrameBytesMax(wire::kFrameBytesMax);
+        welcome.setDevice(static_cast<std::uint8_t>(device_));
       },
       std::move(directory));
   return {};
+}
+
+std::uint32_t Session::device_of_gpu(capnp::Data::Reader uuid) const {
+  if (uuid.size() == 0) return context_.device_without_gpu;
+  GpuUuid wanted;
+  std::memcpy(wanted.data(), uuid.begin(), wanted.size());
+  const auto found = std::ranges::find(context_.gpus, wanted);
+  if (found != context_.gpus.end())
+    return static_cast<std::uint32_t>(found - context_.gpus.begin());
+  if (!context_.gpus.empty()) {
+    spdlog::info(
+        "session {} ({}, pid {}) is on {}, where there is no device tier: see [device] gpus", id_,
+        name_, process_.pid, to_string(wanted));
+  }
+  return kNoDevice;
 }
 
 Result<void> Session::on_open(std::uint64_t id, capnp::Data::Reader encoded) {
@@ -142,7 +162,7 @@ Result<void> Session::on_lease(std::uint64_t id, wire::LeaseRequest::Reader requ
   if (keys.size() > wire::kLeaseBlocksMax || request.getKeys().size() % sizeof(Key) != 0) {
     return malformed("a lease of too many blocks, or of part of a key");
   }
-  const auto grant = context_.cache.lease(id_, *ns, keys);
+  const auto grant = context_.cache.lease(id_, *ns, keys, device_);
   for (const SlotName slot : grant.slots) introduce(slot);
   reply(id, [&](Builder root) {
     auto leased = root.initLeased();
@@ -158,9 +178,10 @@ Result<void> Session::on_reserve(std::uint64_t id, wire::ReserveRequest::Reader 
   const auto ns = number_of(request.getNs());
   if (!ns) return ns.error();
   if (request.getTier() >= index_of(Tier::disk)) return malformed("slots of no memory tier");
-  const auto slots =
-      context_.cache.reserve(id_, process_, *ns, static_cast<Tier>(request.getTier()),
-                             std::min(request.getCount(), wire::kReserveMax));
+  auto slots = context_.cache.reserve(id_, process_, *ns, static_cast<Tier>(request.getTier()),
+                                      std::min(request.getCount(), wire::kReserveMax), device_);
+  // Side by side as far as they are: a client's copies of neighbours go together.
+  std::ranges::sort(slots);
   for (const SlotName slot : slots) introduce(slot);
   reply(id, [&](Builder root) {
     auto list = root.initReserved().initSlots(static_cast<unsigned>(slots.size()));

@@ -8,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-#include "engine_adapter/engine/llama.h"
+#include "engine_adapter/engine/model.h"
 #include "engine_adapter/engine/prefix_reuse.h"
 #include "engine_adapter/engine/sampler.h"
 
@@ -17,7 +17,7 @@ namespace kvtier::engine {
 struct GenerateRequest {
   std::vector<Token> prompt;
   std::uint32_t tokens_max = 0;  // at least 1
-  SamplerOptions sampling;
+  SamplerOptions sampling{};
   std::chrono::milliseconds cache_deadline{
       1000};  // for everything the request waits for the daemon
 };
@@ -38,8 +38,8 @@ class Generator {
  public:
   // All outlive the generator; `cache` may be null. A chunk has as many rows as a step of `model`
   // may have.
-  Generator(Llama& model, PagePool& pool, const NamespaceId& ns, Cache* cache)
-      : model_(model), pool_(pool), ns_(ns), cache_(cache), logits_(model.config().vocab_size) {}
+  Generator(Model& model, PagePool& pool, const NamespaceId& ns, Cache* cache)
+      : model_(model), pool_(pool), ns_(ns), cache_(cache) {}
 
   // `on_token` sees each token as soon as it is chosen. Errors: invalid (prompt, sampling),
   // no_space (the request does not fit into the free pages).
@@ -47,16 +47,19 @@ class Generator {
                                   const std::function<void(Token)>& on_token = {});
 
  private:
+  struct Answer;
+
   Result<std::uint32_t> check(const GenerateRequest& request) const;
-  Result<void> prefill(const GenerateRequest& request, Sequence& sequence, BlockOffers& offers,
-                       GenerateResult& result);
+  Result<Token> next_token(Answer& answer);
+  Result<Token> feed(Answer& answer, double unit);
+  void settle_load(Answer& answer);
+  void note_reused(Answer& answer, std::uint32_t blocks) const;
   bool is_end(Token token) const noexcept;
 
-  Llama& model_;
+  Model& model_;
   PagePool& pool_;
   NamespaceId ns_;
   Cache* cache_;
-  std::vector<float> logits_;  // of the last row
 };
 
 }  // namespace kvtier::engine

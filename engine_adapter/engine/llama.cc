@@ -32,9 +32,8 @@ Llama::Llama(const ModelConfig& config, const LlamaWeights& weights,
   v_.resize(rows * kv_size);
   gate_.resize(rows * config.intermediate_size);
   up_.resize(rows * config.intermediate_size);
-  const std::size_t whole_blocks = rows_max / layout.block_tokens;
-  scratch_k_.resize(whole_blocks * layout.block_tokens * kv_size);
-  scratch_v_.resize(whole_blocks * layout.block_tokens * kv_size);
+  page_floats_ = 2 * std::size_t{layout.block_tokens} * kv_size;
+  scratch_.resize(rows_max / layout.block_tokens * page_floats_);
 }
 
 Result<void> Llama::step(std::span<const StepInput> inputs, std::span<float> logits,
@@ -52,12 +51,32 @@ Result<void> Llama::step(std::span<const StepInput> inputs, std::span<float> log
     feed_forward(weights_.layers[layer]);
   }
   project_logits(inputs, logits);
-  for (const TouchedBlock& touched : touched_) {
-    touched.sequence->exact_k()[touched.block] = nullptr;
-    touched.sequence->exact_v()[touched.block] = nullptr;
-  }
-  for (const StepInput& input : inputs) input.sequence->append(input.tokens);
+  for (const StepInput& input : inputs) append(input);
   return {};
+}
+
+Result<void> Llama::step_and_choose(std::span<const StepInput> inputs,
+                                    std::span<const Choice> choices, std::span<Token> tokens,
+                                    const LayerGate& gate) {
+  KVTIER_CHECK(choices.size() == inputs.size() && tokens.size() == inputs.size());
+  const std::size_t vocab = config_.vocab_size;
+  logits_.resize(inputs.size() * vocab);
+  if (auto done = step(inputs, logits_, gate); !done) return done;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    KVTIER_CHECK(inputs[i].logit_rows == 1);
+    tokens[i] =
+        choose(std::span(logits_).subspan(i * vocab, vocab), choices[i].options, choices[i].unit);
+  }
+  return {};
+}
+
+void Llama::append(const StepInput& input) {
+  Sequence& sequence = *input.sequence;
+  const std::uint32_t first = sequence.blocks_complete();
+  sequence.append(input.tokens);
+  for (std::uint32_t block = first; block < sequence.blocks_complete(); ++block) {
+    sequence.write_header(block, {sequence.records()[block], layout_.record_bytes});
+  }
 }
 
 void Llama::plan(std::span<const StepInput> inputs) {
@@ -66,12 +85,17 @@ void Llama::plan(std::span<const StepInput> inputs) {
   ids_.clear();
   positions_.clear();
   row_sequence_.clear();
-  touched_.clear();
+  parts_.clear();
   sequences_.clear();
   completed_records_.clear();
+  std::size_t entries = 0;
+  for (const StepInput& input : inputs) entries += input.sequence->records().size();
+  exact_k_.assign(entries, nullptr);
+  exact_v_.assign(entries, nullptr);
+  entries = 0;
   for (const StepInput& input : inputs) {
     KVTIER_CHECK(!input.tokens.empty() && input.logit_rows <= input.tokens.size());
-    touch(input, rows_);
+    touch(input, rows_, entries);
     Sequence& sequence = *input.sequence;
     for (const Token token : input.tokens) {
       KVTIER_CHECK(token < config_.vocab_size);
@@ -81,8 +105,9 @@ void Llama::plan(std::span<const StepInput> inputs) {
       row_sequence_.push_back(static_cast<std::uint32_t>(sequences_.size()));
     }
     sequences_.push_back({.records = sequence.records().data(),
-                          .exact_k = sequence.exact_k().data(),
-                          .exact_v = sequence.exact_v().data()});
+                          .exact_k = exact_k_.data() + entries,
+                          .exact_v = exact_v_.data() + entries});
+    entries += sequence.records().size();
     rows_ += static_cast<std::uint32_t>(input.tokens.size());
   }
   KVTIER_CHECK(rows_ > 0 && rows_ <= rows_max_);
@@ -90,38 +115,26 @@ void Llama::plan(std::span<const StepInput> inputs) {
   completed_v_.resize(completed_records_.size());
 }
 
-void Llama::touch(const StepInput& input, std::uint32_t first_row) {
-  Sequence& sequence = *input.sequence;
-  const std::uint32_t block_tokens = layout_.block_tokens;
-  const std::size_t page_floats = std::size_t{block_tokens} * config_.kv_heads * config_.head_dim;
-  const std::uint32_t begin = sequence.length();
-  const std::uint32_t end = begin + static_cast<std::uint32_t>(input.tokens.size());
-  for (std::uint32_t at = begin; at < end;) {
-    const std::uint32_t block = at / block_tokens;
-    const std::uint32_t until = std::min(end, (block + 1) * block_tokens);
-    TouchedBlock touched{.sequence = &sequence,
-                         .block = block,
-                         .first_row = first_row + (at - begin),
-                         .first_token = at % block_tokens,
-                         .tokens = until - at,
-                         .completed = until % block_tokens == 0,
-                         .open = nullptr,
-                         .scratch_k = nullptr,
-                         .scratch_v = nullptr};
-    if (touched.first_token != 0) {
-      touched.open = &sequence.open_block();
-    } else if (!touched.completed) {
-      touched.open = &sequence.next_open_block();
+void Llama::touch(const StepInput& input, std::uint32_t first_row, std::size_t first_entry) {
+  const Sequence& sequence = *input.sequence;
+  for_each_touched(input, layout_.block_tokens, [&](const TouchedBlock& touched) {
+    Part part{.touched = touched,
+              .entry = first_entry + touched.block,
+              .first_row = first_row + touched.first_row,
+              .page = nullptr,
+              .layer_stride = page_floats_};
+    if (touched.was_open()) {
+      part.page = reinterpret_cast<float*>(sequence.open_block().values);
+    } else if (touched.stays_open()) {
+      part.page = reinterpret_cast<float*>(sequence.next_open_block().values);
     } else {
-      // Whole blocks of rows: at most rows_max / block_tokens of them.
-      touched.scratch_k = scratch_k_.data() + scratch_pages_used_ * page_floats;
-      touched.scratch_v = scratch_v_.data() + scratch_pages_used_ * page_floats;
-      ++scratch_pages_used_;
+      // At most rows_max / block_tokens of them.
+      part.page = scratch_.data() + scratch_pages_used_++ * page_floats_;
+      part.layer_stride = 0;
     }
-    if (touched.completed) completed_records_.push_back(sequence.records()[block]);
-    touched_.push_back(touched);
-    at = until;
-  }
+    if (touched.completed) completed_records_.push_back(sequence.records()[touched.block]);
+    parts_.push_back(part);
+  });
 }
 
 void Llama::apply(const Linear& linear, const float* in, float* out, std::size_t n, std::size_t k) {
@@ -138,6 +151,12 @@ void Llama::attend(std::uint32_t layer, const LlamaLayer& weights, const LayerGa
   apply(weights.q, normed_.data(), q_.data(), q_size, hidden);
   apply(weights.k, normed_.data(), k_.data(), kv_size, hidden);
   apply(weights.v, normed_.data(), v_.data(), kv_size, hidden);
+  if (config_.qk_norm) {
+    kernels_.rms_norm(q_.data(), weights.q_norm.data(), q_.data(), rows_ * config_.heads,
+                      config_.head_dim, config_.rms_norm_eps, nullptr);
+    kernels_.rms_norm(k_.data(), weights.k_norm.data(), k_.data(), rows_ * config_.kv_heads,
+                      config_.head_dim, config_.rms_norm_eps, nullptr);
+  }
   kernels_.rope(q_.data(), rows_, config_.heads, config_.head_dim, positions_.data(),
                 inverse_frequencies_.data(), nullptr);
   kernels_.rope(k_.data(), rows_, config_.kv_heads, config_.head_dim, positions_.data(),
@@ -165,19 +184,20 @@ void Llama::store_kv(std::uint32_t layer) {
   const std::size_t dim = config_.head_dim;
   const std::size_t kv_heads = config_.kv_heads;
   std::size_t completed = 0;
-  for (const TouchedBlock& touched : touched_) {
-    float* const k_page = touched.k(layer);
-    float* const v_page = touched.v(layer);
+  for (const Part& part : parts_) {
+    const TouchedBlock& touched = part.touched;
+    float* const k_page = part.page + layer * part.layer_stride;
+    float* const v_page = k_page + page_floats_ / 2;
     for (std::size_t token = 0; token < touched.tokens; ++token) {
       for (std::size_t head = 0; head < kv_heads; ++head) {
-        const std::size_t from = ((touched.first_row + token) * kv_heads + head) * dim;
+        const std::size_t from = ((part.first_row + token) * kv_heads + head) * dim;
         const std::size_t to = (head * layout_.block_tokens + touched.first_token + token) * dim;
         std::copy_n(k_.data() + from, dim, k_page + to);
         std::copy_n(v_.data() + from, dim, v_page + to);
       }
     }
-    touched.sequence->exact_k()[touched.block] = k_page;
-    touched.sequence->exact_v()[touched.block] = v_page;
+    exact_k_[part.entry] = k_page;
+    exact_v_[part.entry] = v_page;
     if (touched.completed) {
       completed_k_[completed] = k_page;
       completed_v_[completed++] = v_page;

@@ -1,67 +1,44 @@
-// The forward pass of a Llama model on a kernel table, over rows (tokens) of one or more sequences
-// whose KV is paged.
-//
-// It keeps the rule that a hit equals a miss: in each layer of a step the new K and V go to exact
-// pages, the blocks they complete are quantised into their records, and attention reads every
-// complete earlier block from its record and only the row's own block exactly. So results depend
-// neither on how rows are grouped into steps nor on whether a block was computed or restored.
-//
-// The CPU backend only so far: the new rows are laid into pages by this thread. One step at a time.
+// The forward pass of a Llama-like model on the CPU's kernel table. A row's result is bit-identical
+// however rows are grouped.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
 #include "engine_adapter/engine/llama_weights.h"
-#include "engine_adapter/engine/sequence.h"
+#include "engine_adapter/engine/model.h"
+#include "engine_adapter/engine/step_blocks.h"
 
 namespace kvtier::engine {
 
-struct StepInput {
-  Sequence* sequence = nullptr;
-  std::span<const Token> tokens;  // appended to the sequence; at least one
-  std::uint32_t logit_rows = 0;   // how many of the last tokens' logits are wanted
-};
-
-// Called in each layer before its attention: waits until what the layer attends to is there.
-using LayerGate = std::function<void(std::uint32_t layer)>;
-
-class Llama {
+class Llama : public Model {
  public:
   // `config`, `weights` and `kernels` outlive the model. A step has at most `rows_max` rows.
   Llama(const ModelConfig& config, const LlamaWeights& weights, const kernels::KernelTable& kernels,
         const RecordLayout& layout, std::uint32_t rows_max);
 
-  // Appends each input's tokens (below vocab_size) to its sequence. `logits` takes [sum of
-  // logit_rows][vocab_size], in the order of the inputs. Errors: no_space (the page pool), before
-  // anything has changed but what is reserved.
   Result<void> step(std::span<const StepInput> inputs, std::span<float> logits,
-                    const LayerGate& gate = {});
+                    const LayerGate& gate = {}) override;
+  Result<void> step_and_choose(std::span<const StepInput> inputs, std::span<const Choice> choices,
+                               std::span<Token> tokens, const LayerGate& gate = {}) override;
 
-  const ModelConfig& config() const noexcept { return config_; }
-  std::uint32_t rows_max() const noexcept { return rows_max_; }
+  const ModelConfig& config() const noexcept override { return config_; }
+  std::uint32_t rows_max() const noexcept override { return rows_max_; }
 
  private:
-  // The part of one block that a step computes.
-  struct TouchedBlock {
-    Sequence* sequence;
-    std::uint32_t block;
-    std::uint32_t first_row;    // of the step
-    std::uint32_t first_token;  // place of that row in the block
-    std::uint32_t tokens;
-    bool completed;
-    ExactBlock* open;  // where the block is open before or after the step
-    float* scratch_k;  // else: a page for one layer at a time
-    float* scratch_v;
-
-    float* k(std::uint32_t layer) const { return open != nullptr ? open->k(layer) : scratch_k; }
-    float* v(std::uint32_t layer) const { return open != nullptr ? open->v(layer) : scratch_v; }
+  // What a step computes of one block.
+  struct Part {
+    TouchedBlock touched;
+    std::size_t entry;         // in exact_k_ and exact_v_
+    std::uint32_t first_row;   // of the step
+    float* page;               // K, then V, of layer 0
+    std::size_t layer_stride;  // floats; 0 for a page that holds one layer at a time
   };
 
   void plan(std::span<const StepInput> inputs);
-  void touch(const StepInput& input, std::uint32_t first_row);
+  void touch(const StepInput& input, std::uint32_t first_row, std::size_t first_entry);
+  void append(const StepInput& input);
   void attend(std::uint32_t layer, const LlamaLayer& weights, const LayerGate& gate);
   void store_kv(std::uint32_t layer);
   void feed_forward(const LlamaLayer& weights);
@@ -73,6 +50,7 @@ class Llama {
   const kernels::KernelTable& kernels_;
   RecordLayout layout_;
   std::uint32_t rows_max_;
+  std::size_t page_floats_;  // K and V of one block in one layer
   std::vector<float> inverse_frequencies_;
 
   // The step's plan.
@@ -81,14 +59,17 @@ class Llama {
   std::vector<Token> ids_;
   std::vector<std::uint32_t> positions_;
   std::vector<std::uint32_t> row_sequence_;
-  std::vector<TouchedBlock> touched_;
+  std::vector<Part> parts_;
   std::vector<kernels::SequenceKv> sequences_;
+  std::vector<const float*> exact_k_,
+      exact_v_;  // of all blocks of the sequences, one after another
   std::vector<void*> completed_k_, completed_v_;
   std::vector<std::byte*> completed_records_;
 
   // Activations, [rows_max][...].
   std::vector<float> hidden_, normed_, q_, k_, v_, attended_, projected_, gate_, up_;
-  std::vector<float> scratch_k_, scratch_v_;  // exact pages of the blocks that one step fills whole
+  std::vector<float> scratch_;  // exact pages, for one layer, of the blocks that a step fills whole
+  std::vector<float> logits_;   // to choose from
 };
 
 }  // namespace kvtier::engine

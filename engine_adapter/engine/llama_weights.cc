@@ -19,7 +19,7 @@ class Binder {
     if (reinterpret_cast<std::uintptr_t>(data) % bytes_of(tensor->type) != 0) {
       data = weights_.moved.emplace_back(tensor->bytes.begin(), tensor->bytes.end()).data();
     }
-    return {data, type_of(*tensor)};
+    return {.data = data, .type = type_of(*tensor)};
   }
 
   std::vector<float> vector(const std::string& tensor_name, std::uint64_t count) {
@@ -44,8 +44,7 @@ class Binder {
                            (head_is_tied && tensor_name == "lm_head.weight");
       if (!derived && !taken_.contains(tensor_name)) {
         fail(make_error(Errc::invalid, "tensor " + tensor_name + " " + tensor.describe() +
-                                           " has no place in a LlamaForCausalLM with this "
-                                           "config.json"));
+                                           " has no place in a model with this config.json"));
       }
     }
   }
@@ -93,15 +92,18 @@ LlamaLayer bind_layer(Binder& binder, const std::string& prefix, const ModelConf
   const std::uint64_t q_size = std::uint64_t{config.heads} * config.head_dim;
   const std::uint64_t kv_size = std::uint64_t{config.kv_heads} * config.head_dim;
   const std::uint64_t inner = config.intermediate_size;
-  const bool attention_bias = config.attention_bias;
   const std::string attention = prefix + "self_attn.";
   const std::string mlp = prefix + "mlp.";
   LlamaLayer layer;
   layer.input_norm = binder.vector(prefix + "input_layernorm.weight", hidden);
-  layer.q = binder.linear(attention + "q_proj", q_size, hidden, attention_bias);
-  layer.k = binder.linear(attention + "k_proj", kv_size, hidden, attention_bias);
-  layer.v = binder.linear(attention + "v_proj", kv_size, hidden, attention_bias);
-  layer.o = binder.linear(attention + "o_proj", hidden, q_size, attention_bias);
+  layer.q = binder.linear(attention + "q_proj", q_size, hidden, config.qkv_bias);
+  layer.k = binder.linear(attention + "k_proj", kv_size, hidden, config.qkv_bias);
+  layer.v = binder.linear(attention + "v_proj", kv_size, hidden, config.qkv_bias);
+  layer.o = binder.linear(attention + "o_proj", hidden, q_size, config.output_bias);
+  if (config.qk_norm) {
+    layer.q_norm = binder.vector(attention + "q_norm.weight", config.head_dim);
+    layer.k_norm = binder.vector(attention + "k_norm.weight", config.head_dim);
+  }
   layer.post_attention_norm = binder.vector(prefix + "post_attention_layernorm.weight", hidden);
   layer.gate = binder.linear(mlp + "gate_proj", inner, hidden, config.mlp_bias);
   layer.up = binder.linear(mlp + "up_proj", inner, hidden, config.mlp_bias);

@@ -1,4 +1,4 @@
-// The weights of a LlamaForCausalLM as they lie in its safetensors files: matrices in their own
+// The weights of a Llama-like model as they lie in its safetensors files: matrices in their own
 // type and place, vectors widened to FP32.
 #pragma once
 
@@ -16,6 +16,7 @@ namespace kvtier::engine {
 struct Matrix {
   const void* data = nullptr;  // [rows][columns]
   DType type = DType::f32;
+  std::uint64_t seed = 0;  // where data is null: what it is to be drawn from (random_weights.h)
 };
 
 struct Linear {
@@ -28,6 +29,7 @@ struct Linear {
 struct LlamaLayer {
   std::vector<float> input_norm;
   Linear q, k, v, o;
+  std::vector<float> q_norm, k_norm;  // [head_dim], empty for none
   std::vector<float> post_attention_norm;
   Linear gate, up, down;
 };

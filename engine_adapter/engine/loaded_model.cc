@@ -1,6 +1,10 @@
 #include "engine_adapter/engine/loaded_model.h"
 
+#include <array>
+#include <cstring>
+
 #include "client/record/digest.h"
+#include "engine_adapter/engine/random_weights.h"
 
 namespace kvtier::engine {
 namespace {
@@ -17,6 +21,24 @@ Result<std::string> digest_of(const SafeTensors& tensors, const std::filesystem:
   for (const MappedFile& file : tensors.files()) add(file);
   add(*config_file);
   return to_hex(std::span<const std::byte, 16>(xxh3_128(digests)));
+}
+
+// Of what decides random weights' K and V, beside what a namespace tells itself.
+std::array<std::byte, 16> digest_of(const ModelConfig& config, std::uint64_t seed) {
+  std::uint32_t epsilon;
+  std::memcpy(&epsilon, &config.rms_norm_eps, sizeof epsilon);
+  const std::uint64_t parts[] = {seed,
+                                 config.vocab_size,
+                                 config.hidden_size,
+                                 config.intermediate_size,
+                                 config.heads,
+                                 config.tied_embeddings,
+                                 config.qkv_bias,
+                                 config.output_bias,
+                                 config.mlp_bias,
+                                 config.qk_norm,
+                                 epsilon};
+  return xxh3_128(std::as_bytes(std::span(parts)));
 }
 
 std::string directory_name(const std::filesystem::path& folder) {
@@ -48,14 +70,30 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const std::filesystem::pa
   }
   auto digest = digest_of(*tensors, folder / "config.json");
   if (!digest) return digest.error();
-  return std::unique_ptr<LoadedModel>(new LoadedModel{std::move(*config), std::move(*tokenizer),
-                                                      std::move(*tensors), std::move(*weights),
-                                                      directory_name(folder) + "@" + *digest});
+  auto model = std::make_unique<LoadedModel>();
+  model->config = std::move(*config);
+  model->tokenizer.emplace(std::move(*tokenizer));
+  model->tensors = std::move(*tensors);
+  model->weights = std::move(*weights);
+  model->revision = directory_name(folder) + "@" + *digest;
+  return model;
 }
 
-Result<Namespace> LoadedModel::ns(StorageFormat format) const {
+Result<std::unique_ptr<LoadedModel>> LoadedModel::random(const std::string& shape,
+                                                         std::uint64_t seed) {
+  auto known = random_shape(shape);
+  if (!known) return known.error();
+  auto model = std::make_unique<LoadedModel>();
+  model->config = std::move(known->config);
+  model->weights = describe_random_weights(model->config, seed);
+  model->random_seed = seed;
+  model->revision = "random-" + known->name + "@" + to_hex(digest_of(model->config, seed));
+  return model;
+}
+
+Result<Namespace> LoadedModel::ns(StorageFormat format, Arithmetic arithmetic) const {
   Namespace ns;
-  ns.model = revision;
+  ns.model = revision + (arithmetic == Arithmetic::bf16 ? " bf16" : "");
   ns.layers = config.layers;
   ns.kv_heads = config.kv_heads;
   ns.head_dim_k = config.head_dim;

@@ -1,9 +1,10 @@
-// A model's directory, loaded: config.json, tokenizer.json and the weights, and the name under
-// which its KV is kept.
+// A model: a directory's config.json, tokenizer.json and weights, or random weights of a shape; and
+// the name under which its KV is kept.
 #pragma once
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine_adapter/engine/llama_weights.h"
@@ -16,20 +17,28 @@ namespace kvtier::engine {
 
 inline constexpr std::uint32_t kBlockTokens = 16;
 
+// What K and V are computed with. Blocks are shared only among engines that compute alike: an FP32
+// engine answers with the same bits on a hit as on a miss, which it could not with blocks of
+// another arithmetic in its prefix.
+enum class Arithmetic : std::uint8_t { f32, bf16 };
+
 struct LoadedModel {
   ModelConfig config;
-  Tokenizer tokenizer;
+  std::optional<Tokenizer> tokenizer;  // none with random weights
   SafeTensors tensors;
   LlamaWeights weights;
+  std::optional<std::uint64_t> random_seed;  // the matrices are only described
   // "name@digest": the directory's name, and the digest of the weights and of config.json, since
   // either changes what K and V are.
   std::string revision;
 
   // Errors: whatever is wrong with a file, naming it; invalid, where they do not fit one another.
   static Result<std::unique_ptr<LoadedModel>> load(const std::filesystem::path& folder);
+  // Errors: those of random_shape().
+  static Result<std::unique_ptr<LoadedModel>> random(const std::string& shape, std::uint64_t seed);
 
   // Errors: invalid (the model is beyond kNamespaceLimits).
-  Result<Namespace> ns(StorageFormat format) const;
+  Result<Namespace> ns(StorageFormat format, Arithmetic arithmetic = Arithmetic::f32) const;
 };
 
 }  // namespace kvtier::engine

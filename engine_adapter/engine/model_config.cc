@@ -9,26 +9,62 @@ namespace {
 
 using Kind = kernels::RopeScaling::Kind;
 
+// What a Qwen3 has where its config.json leaves head_dim out.
+constexpr std::uint32_t kQwen3HeadDim = 128;
+
+constexpr const char* kArchitectures =
+    "supported are LlamaForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM, one of them";
+
+std::string read_architecture(const Json& json, JsonFields& fields) {
+  const Json* architectures = find(json, "architectures");
+  if (architectures != nullptr && architectures->is_array() && architectures->size() == 1) {
+    for (const char* known : {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}) {
+      if (architectures->front() == known) return known;
+    }
+  }
+  fields.fail(Errc::invalid, "architectures = " + (architectures ? architectures->dump() : "null") +
+                                 " is not supported; " + kArchitectures);
+  return {};
+}
+
+// A sliding window that is written down but not used is none.
+void refuse_sliding_window(const Json& json, JsonFields& fields) {
+  const bool optional = find(json, "use_sliding_window") != nullptr;
+  const bool used = fields.flag("use_sliding_window", false);
+  const Json* window = find(json, "sliding_window");
+  if (used || (window != nullptr && !optional)) {
+    fields.fail(Errc::invalid, "sliding_window = " + (window ? window->dump() : "null") +
+                                   (used ? " with use_sliding_window" : "") +
+                                   " is not supported; leave it out");
+  }
+  if (const Json* types = find(json, "layer_types")) {
+    for (const Json& type : types->is_array() ? *types : Json::array({*types})) {
+      if (type == "full_attention") continue;
+      fields.fail(Errc::invalid, "layer_types has " + type.dump() +
+                                     ", which is not supported; supported is full_attention");
+      return;
+    }
+  }
+}
+
 // Fields that change the arithmetic and that we do not have: each must be absent, null, or as
 // given.
 void refuse_unsupported(const Json& json, JsonFields& fields) {
-  const Json* architectures = find(json, "architectures");
-  if (architectures == nullptr || !architectures->is_array() || architectures->size() != 1 ||
-      architectures->front() != "LlamaForCausalLM") {
-    fields.fail(Errc::invalid,
-                "architectures = " + (architectures ? architectures->dump() : "null") +
-                    " is not supported; supported is [\"LlamaForCausalLM\"]");
-  }
   const std::string act = fields.text("hidden_act", "silu");
   if (act != "silu") {
     fields.fail(Errc::invalid, "hidden_act '" + act + "' is not supported; supported is silu");
   }
-  for (const char* key : {"quantization_config", "sliding_window"}) {
+  if (const Json* value = find(json, "quantization_config")) {
+    fields.fail(Errc::invalid,
+                "quantization_config = " + value->dump() + " is not supported; leave it out");
+  }
+  for (const char* key : {"num_experts", "num_local_experts"}) {
     if (const Json* value = find(json, key)) {
-      fields.fail(Errc::invalid,
-                  std::string(key) + " = " + value->dump() + " is not supported; leave it out");
+      fields.fail(Errc::invalid, std::string(key) + " = " + value->dump() +
+                                     ": mixtures of experts are not supported");
     }
   }
+  refuse_sliding_window(json, fields);
 }
 
 void read_llama3(JsonFields& rope, kernels::RopeScaling& scaling) {
@@ -148,6 +184,7 @@ std::string ModelConfig::describe_positions() const {
 Result<ModelConfig> parse_model_config(const Json& json, const std::string& where) {
   JsonFields fields(json, where);
   if (fields.error()) return *fields.error();
+  const std::string architecture = read_architecture(json, fields);
   refuse_unsupported(json, fields);
 
   ModelConfig config;
@@ -160,11 +197,14 @@ Result<ModelConfig> parse_model_config(const Json& json, const std::string& wher
   const std::uint32_t derived = config.heads > 0 && config.hidden_size % config.heads == 0
                                     ? config.hidden_size / config.heads
                                     : 0;
-  config.head_dim = fields.count("head_dim", derived);
+  config.qk_norm = architecture == "Qwen3ForCausalLM";
+  config.head_dim = fields.count("head_dim", config.qk_norm ? kQwen3HeadDim : derived);
   config.positions_max = fields.count("max_position_embeddings");
   config.rms_norm_eps = static_cast<float>(fields.number("rms_norm_eps", 1e-6));
   config.tied_embeddings = fields.flag("tie_word_embeddings", false);
-  config.attention_bias = fields.flag("attention_bias", false);
+  const bool attention_bias = fields.flag("attention_bias", false);
+  config.qkv_bias = architecture == "Qwen2ForCausalLM" || attention_bias;
+  config.output_bias = architecture != "Qwen2ForCausalLM" && attention_bias;
   config.mlp_bias = fields.flag("mlp_bias", false);
   check_shape(config, fields);
   config.bos = read_ids(json, "bos_token_id", config.vocab_size, fields);

@@ -1,5 +1,5 @@
-// config.json of a LlamaForCausalLM, in the classic spelling (rope_theta, rope_scaling) and in that
-// of transformers 5 (rope_parameters).
+// config.json of a LlamaForCausalLM, a Qwen2ForCausalLM (Qwen2 and 2.5) or a Qwen3ForCausalLM, in
+// the classic spelling (rope_theta, rope_scaling) and in that of transformers 5 (rope_parameters).
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,10 @@ struct ModelConfig {
   double rope_theta = 0;
   kernels::RopeScaling rope_scaling;
   bool tied_embeddings = false;
-  bool attention_bias = false;
+  bool qkv_bias = false;
+  bool output_bias = false;  // of the attention's output projection
   bool mlp_bias = false;
+  bool qk_norm = false;  // an RMS norm over each head of Q and K, before RoPE
   std::vector<Token> bos;
   std::vector<Token> eos;
 

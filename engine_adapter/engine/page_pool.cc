@@ -1,37 +1,34 @@
 #include "engine_adapter/engine/page_pool.h"
 
-#include <sys/mman.h>
-
 #include <string>
 
 #include "client/base/check.h"
-#include "client/base/fd.h"
 
 namespace kvtier::engine {
 
-Result<std::unique_ptr<PagePool>> PagePool::create(const RecordLayout& layout,
-                                                   std::uint32_t pages) {
+Result<std::unique_ptr<PagePool>> PagePool::create(const RecordLayout& layout, std::uint32_t pages,
+                                                   KvMemory& memory) {
   if (pages == 0) return make_error(Errc::invalid, "a page pool needs at least one page");
-  const std::size_t bytes = layout.record_bytes * pages;
-  void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (at == MAP_FAILED) {
-    return errno_error(Errc::no_space, "a page pool of " + std::to_string(bytes) + " bytes");
+  const auto records = memory.allocate(layout.record_bytes * pages);
+  if (!records) {
+    return make_error(records.error().code,
+                      "a page pool (--pool-tokens): " + records.error().message);
   }
-  return std::unique_ptr<PagePool>(
-      new PagePool(layout, pages, {static_cast<std::byte*>(at), bytes}));
+  return std::unique_ptr<PagePool>(new PagePool(layout, pages, memory, *records));
 }
 
 // The free list hands out low pages first, so that memory is touched as late as possible.
-PagePool::PagePool(const RecordLayout& layout, std::uint32_t pages, std::span<std::byte> memory)
-    : layout_(layout), memory_(memory), references_(pages) {
+PagePool::PagePool(const RecordLayout& layout, std::uint32_t pages, KvMemory& memory,
+                   std::byte* records)
+    : layout_(layout), memory_(memory), records_(records), references_(pages) {
   free_.reserve(pages);
   for (std::uint32_t page = pages; page > 0; --page) free_.push_back(PageId(page - 1));
 }
 
 PagePool::~PagePool() {
-  KVTIER_CHECK(free_.size() == references_.size());
-  ::munmap(memory_.data(), memory_.size());
+  KVTIER_CHECK(free_.size() == references_.size() && exact_free_.size() == exact_made_);
+  for (const ExactBlock block : exact_free_) memory_.free(block.values, exact_bytes());
+  memory_.free(records_, layout_.record_bytes * references_.size());
 }
 
 Result<PageId> PagePool::acquire() {
@@ -57,7 +54,24 @@ void PagePool::release(PageId page) noexcept {
 }
 
 std::byte* PagePool::record(PageId page) const noexcept {
-  return memory_.data() + page.value * layout_.record_bytes;
+  return records_ + page.value * layout_.record_bytes;
+}
+
+std::size_t PagePool::exact_bytes() const noexcept {
+  return std::size_t{layout_.layers} * layout_.kv_heads * layout_.block_tokens *
+         (layout_.head_dim_k + layout_.head_dim_v) * bytes_of(memory_.exact_type());
+}
+
+Result<ExactBlock> PagePool::acquire_exact() {
+  if (exact_free_.empty()) {
+    const auto values = memory_.allocate(exact_bytes());
+    if (!values) return values.error();
+    ++exact_made_;
+    return ExactBlock{*values};
+  }
+  const ExactBlock block = exact_free_.back();
+  exact_free_.pop_back();
+  return block;
 }
 
 }  // namespace kvtier::engine

@@ -1,6 +1,7 @@
 // The engine's own KV memory: pages that hold one block each as a record, byte for byte what the
 // cache keeps, so that a block that was computed and one that was restored are the same thing to
-// attention. Pages are counted by their users. Not thread safe: the engine's thread owns it.
+// attention; and exact pages for the blocks that are still open. Pages are counted by their users.
+// Not thread safe: the engine's thread owns it.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "client/base/strong.h"
+#include "engine_adapter/engine/kv_memory.h"
 #include "kvtier/record_layout.h"
 #include "kvtier/result.h"
 
@@ -17,10 +19,17 @@ namespace kvtier::engine {
 
 using PageId = Strong<struct PageTag, std::uint32_t>;
 
+// K and V of one block in every layer as computed: [layer][K then V][kv_heads][block_tokens]
+// [head_dim], of the memory's exact_type(). Owned by a pool.
+struct ExactBlock {
+  std::byte* values = nullptr;
+};
+
 class PagePool {
  public:
-  // Errors: invalid (no page), no_space. Memory is touched only as pages are used.
-  static Result<std::unique_ptr<PagePool>> create(const RecordLayout& layout, std::uint32_t pages);
+  // `memory` outlives the pool. Errors: invalid (no page), no_space.
+  static Result<std::unique_ptr<PagePool>> create(const RecordLayout& layout, std::uint32_t pages,
+                                                  KvMemory& memory = host_memory());
   ~PagePool();
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
@@ -30,19 +39,28 @@ class PagePool {
   Result<PageId> acquire();
   void add_reference(PageId page) noexcept;
   void release(PageId page) noexcept;
-
   std::byte* record(PageId page) const noexcept;
+
+  // Contents are finite numbers, otherwise unspecified. Made as they are asked for, and kept.
+  // Errors: no_space.
+  Result<ExactBlock> acquire_exact();
+  void release_exact(ExactBlock block) noexcept { exact_free_.push_back(block); }
+
   const RecordLayout& layout() const noexcept { return layout_; }
   std::uint32_t pages() const noexcept { return static_cast<std::uint32_t>(references_.size()); }
   std::uint32_t pages_free() const noexcept { return static_cast<std::uint32_t>(free_.size()); }
 
  private:
-  PagePool(const RecordLayout& layout, std::uint32_t pages, std::span<std::byte> memory);
+  PagePool(const RecordLayout& layout, std::uint32_t pages, KvMemory& memory, std::byte* records);
+  std::size_t exact_bytes() const noexcept;
 
   RecordLayout layout_;
-  std::span<std::byte> memory_;
+  KvMemory& memory_;
+  std::byte* records_;
   std::vector<std::uint32_t> references_;
   std::vector<PageId> free_;
+  std::size_t exact_made_ = 0;
+  std::vector<ExactBlock> exact_free_;
 };
 
 }  // namespace kvtier::engine

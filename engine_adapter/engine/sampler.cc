@@ -2,10 +2,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "client/base/check.h"
 
 namespace kvtier::engine {
+namespace {
+
+struct Candidate {
+  float logit;
+  Token token;
+  double weight;
+};
+
+}  // namespace
 
 Result<void> SamplerOptions::validate() const {
   if (!(temperature >= 0) || !std::isfinite(temperature)) {
@@ -33,44 +43,43 @@ Token argmax(std::span<const float> logits) noexcept {
   return static_cast<Token>(best);
 }
 
-Token Sampler::choose(std::span<const float> logits) {
+Token choose(std::span<const float> logits, const SamplerOptions& options, double unit) {
   KVTIER_CHECK(!logits.empty());
   const Token likeliest = argmax(logits);
-  if (options_.temperature == 0) return likeliest;
-  const double unit = random_.next_unit();  // one draw a token, whatever the options keep
+  if (options.temperature == 0) return likeliest;
 
-  candidates_.clear();
+  std::vector<Candidate> candidates;
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (!std::isnan(logits[i])) candidates_.push_back({logits[i], static_cast<Token>(i), 0});
+    if (!std::isnan(logits[i])) candidates.push_back({logits[i], static_cast<Token>(i), 0});
   }
-  if (candidates_.empty()) return likeliest;
+  if (candidates.empty()) return likeliest;
   const auto likelier = [](const Candidate& a, const Candidate& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
   };
-  if (options_.top_k != 0 && options_.top_k < candidates_.size()) {
-    std::nth_element(candidates_.begin(), candidates_.begin() + options_.top_k - 1,
-                     candidates_.end(), likelier);
-    candidates_.resize(options_.top_k);
+  if (options.top_k != 0 && options.top_k < candidates.size()) {
+    std::nth_element(candidates.begin(), candidates.begin() + options.top_k - 1, candidates.end(),
+                     likelier);
+    candidates.resize(options.top_k);
   }
-  std::sort(candidates_.begin(), candidates_.end(), likelier);
+  std::sort(candidates.begin(), candidates.end(), likelier);
 
   double total = 0;
-  for (Candidate& candidate : candidates_) {
+  for (Candidate& candidate : candidates) {
     candidate.weight =
-        std::exp((static_cast<double>(candidate.logit) - logits[likeliest]) / options_.temperature);
+        std::exp((static_cast<double>(candidate.logit) - logits[likeliest]) / options.temperature);
     total += candidate.weight;
   }
   double kept = 0;
   std::size_t count = 0;
-  while (count < candidates_.size() && (count == 0 || kept < options_.top_p * total)) {
-    kept += candidates_[count++].weight;
+  while (count < candidates.size() && (count == 0 || kept < options.top_p * total)) {
+    kept += candidates[count++].weight;
   }
   double left = unit * kept;
   for (std::size_t i = 0; i < count; ++i) {
-    left -= candidates_[i].weight;
-    if (left < 0) return candidates_[i].token;
+    left -= candidates[i].weight;
+    if (left < 0) return candidates[i].token;
   }
-  return candidates_[count - 1].token;  // rounding
+  return candidates[count - 1].token;  // rounding
 }
 
 }  // namespace kvtier::engine

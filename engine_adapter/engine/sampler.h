@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "kvtier/key.h"
 #include "kvtier/result.h"
@@ -32,24 +31,24 @@ class SplitMix64 {
   std::uint64_t state_;
 };
 
+// The token that `unit` in [0, 1) falls on; it counts for nothing where the temperature is 0.
+// `options` has passed validate(); `logits` is not empty.
+Token choose(std::span<const float> logits, const SamplerOptions& options, double unit);
+
+// The draws of one answer: one a token, whatever the options keep of the logits.
 class Sampler {
  public:
   // `options` has passed validate().
   explicit Sampler(const SamplerOptions& options) : options_(options), random_(options.seed) {}
 
-  // `logits` is not empty.
-  Token choose(std::span<const float> logits);
+  const SamplerOptions& options() const noexcept { return options_; }
+  // 0 where the temperature is 0.
+  double draw() noexcept { return options_.temperature == 0 ? 0 : random_.next_unit(); }
+  Token choose(std::span<const float> logits) { return engine::choose(logits, options_, draw()); }
 
  private:
-  struct Candidate {
-    float logit;
-    Token token;
-    double weight;
-  };
-
   SamplerOptions options_;
   SplitMix64 random_;
-  std::vector<Candidate> candidates_;
 };
 
 // The index of the largest value, the lowest among equals; NaN never wins over a number.

@@ -23,7 +23,7 @@ double bits_of(std::span<const float> logits, Token token) {
 
 }  // namespace
 
-Result<Score> score(Llama& model, PagePool& pool, const Tokenizer& tokenizer,
+Result<Score> score(Model& model, PagePool& pool, const Tokenizer& tokenizer,
                     std::span<const Token> tokens, std::uint32_t context) {
   KVTIER_CHECK(context >= 2);
   const std::size_t vocab = model.config().vocab_size;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "engine_adapter/engine/llama.h"
+#include "engine_adapter/engine/model.h"
 #include "engine_adapter/engine/tokenizer.h"
 
 namespace kvtier::engine {
@@ -23,7 +23,7 @@ struct Score {
 // Cuts `tokens` into windows of `context` tokens (at least 2) that do not overlap, each on its own.
 // A window's first token has nothing to be predicted from: neither its bits nor its bytes count.
 // Errors: invalid (nothing to score), no_space (the pool has no room for a window).
-Result<Score> score(Llama& model, PagePool& pool, const Tokenizer& tokenizer,
+Result<Score> score(Model& model, PagePool& pool, const Tokenizer& tokenizer,
                     std::span<const Token> tokens, std::uint32_t context);
 
 }  // namespace kvtier::engine

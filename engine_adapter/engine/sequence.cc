@@ -12,33 +12,30 @@ std::uint32_t blocks_for(std::uint32_t tokens, std::uint32_t block_tokens) noexc
 
 }  // namespace
 
-ExactBlock::ExactBlock(const RecordLayout& layout)
-    : k_floats_(std::size_t{layout.kv_heads} * layout.block_tokens * layout.head_dim_k),
-      layer_floats_(k_floats_ +
-                    std::size_t{layout.kv_heads} * layout.block_tokens * layout.head_dim_v),
-      values_(layer_floats_ * layout.layers) {}
-
 Sequence::Sequence(PagePool& pool, const NamespaceId& ns, std::uint32_t tokens_max)
-    : pool_(pool),
-      layout_(pool.layout()),
-      ns_(ns),
-      tokens_max_(tokens_max),
-      exact_{ExactBlock(layout_), ExactBlock(layout_)} {
+    : pool_(pool), layout_(pool.layout()), ns_(ns), tokens_max_(tokens_max) {
   const std::uint32_t blocks = blocks_for(tokens_max, layout_.block_tokens);
   tokens_.reserve(tokens_max);
   keys_.reserve(blocks);
   pages_.reserve(blocks);
   records_.reserve(blocks);
-  exact_k_.resize(blocks);
-  exact_v_.resize(blocks);
 }
 
 Sequence::~Sequence() {
-  for (const PageId page : pages_) pool_.release(page);
+  truncate(0);
+  for (const ExactBlock block : exact_) {
+    if (block.values != nullptr) pool_.release_exact(block);
+  }
 }
 
 Result<void> Sequence::reserve(std::uint32_t tokens) {
   KVTIER_CHECK(tokens <= tokens_max_);
+  for (ExactBlock& block : exact_) {
+    if (block.values != nullptr) continue;
+    const auto made = pool_.acquire_exact();
+    if (!made) return made.error();
+    block = *made;
+  }
   const std::uint32_t blocks = blocks_for(tokens, layout_.block_tokens);
   while (pages_.size() < blocks) {
     const auto page = pool_.acquire();
@@ -47,6 +44,13 @@ Result<void> Sequence::reserve(std::uint32_t tokens) {
     records_.push_back(pool_.record(*page));
   }
   return {};
+}
+
+void Sequence::use_record(std::uint32_t block, std::byte* record) {
+  KVTIER_CHECK(block < pages_.size() && pages_[block]);
+  pool_.release(*pages_[block]);
+  pages_[block].reset();
+  records_[block] = record;
 }
 
 void Sequence::push_key(std::uint32_t block) {
@@ -68,7 +72,7 @@ void Sequence::truncate(std::uint32_t blocks) noexcept {
   tokens_.resize(std::size_t{blocks} * layout_.block_tokens);
   keys_.resize(blocks);
   while (pages_.size() > blocks) {
-    pool_.release(pages_.back());
+    if (pages_.back()) pool_.release(*pages_.back());
     pages_.pop_back();
     records_.pop_back();
   }
@@ -80,15 +84,17 @@ void Sequence::append(std::span<const Token> tokens) {
   const std::uint32_t first = blocks_complete();
   const bool was_open = length() % block_tokens != 0;
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-  for (std::uint32_t block = first; block < blocks_complete(); ++block) {
-    push_key(block);
-    const BlockIdentity identity{ns_, keys_[block], block == 0 ? Key{} : keys_[block - 1], block};
-    write_header(
-        {records_[block], layout_.record_bytes}, layout_, identity,
-        std::span<const Token>(tokens_).subspan(std::size_t{block} * block_tokens, block_tokens));
-  }
+  for (std::uint32_t block = first; block < blocks_complete(); ++block) push_key(block);
   const bool is_open = length() % block_tokens != 0;
   if (is_open && !(was_open && blocks_complete() == first)) open_ = 1 - open_;
+}
+
+void Sequence::write_header(std::uint32_t block, std::span<std::byte> to) const {
+  KVTIER_CHECK(block < keys_.size());
+  const BlockIdentity identity{ns_, keys_[block], block == 0 ? Key{} : keys_[block - 1], block};
+  kvtier::write_header(to, layout_, identity,
+                       std::span<const Token>(tokens_).subspan(
+                           std::size_t{block} * layout_.block_tokens, layout_.block_tokens));
 }
 
 }  // namespace kvtier::engine

@@ -1,11 +1,13 @@
 // One sequence's tokens and KV: its block table, and the exact values of the block that is still
-// open. Invariant between steps: every complete block has its record, header included, in a page;
-// the tokens after the last complete block have their exact K and V in open_block(); nothing else
-// is kept.
+// open. Invariant between steps: every complete block has its record, header included, in a page
+// or where use_record() said; the tokens after the last complete block have their exact K and V in
+// open_block(); nothing else is kept. Records and exact pages lie in the pool's memory, which the
+// host may not be able to read.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -13,20 +15,6 @@
 #include "kvtier/key.h"
 
 namespace kvtier::engine {
-
-// FP32 K and V of one block in every layer: [layer][K then V][kv_heads][block_tokens][head_dim].
-class ExactBlock {
- public:
-  explicit ExactBlock(const RecordLayout& layout);
-
-  float* k(std::uint32_t layer) noexcept { return values_.data() + layer * layer_floats_; }
-  float* v(std::uint32_t layer) noexcept { return k(layer) + k_floats_; }
-
- private:
-  std::size_t k_floats_;
-  std::size_t layer_floats_;
-  std::vector<float> values_;
-};
 
 class Sequence {
  public:
@@ -46,6 +34,9 @@ class Sequence {
   Result<void> reserve(std::uint32_t tokens);
   // Of the reserved blocks.
   std::span<std::byte* const> records() const noexcept { return records_; }
+  // Block `block`, reserved, is not in its page but at `record`, which the caller keeps there for
+  // as long as the sequence has the block. The page goes back to the pool.
+  void use_record(std::uint32_t block, std::byte* record);
 
   // Takes the first tokens.size() / block_tokens records, filled by someone else, as those of
   // `tokens` (whole blocks). The sequence is empty before.
@@ -54,14 +45,14 @@ class Sequence {
   void truncate(std::uint32_t blocks) noexcept;
 
   // For the model, during a step that appends tokens: the block that is open before it, and where
-  // the one goes that will be open after it.
-  ExactBlock& open_block() noexcept { return exact_[open_]; }
-  ExactBlock& next_open_block() noexcept { return exact_[1 - open_]; }
-  // Per block, null where a step has not put a page: what kernels::SequenceKv points to.
-  std::span<const float*> exact_k() noexcept { return exact_k_; }
-  std::span<const float*> exact_v() noexcept { return exact_v_; }
-  // Ends the step: KV of `tokens` is in all layers. Writes the headers of the blocks they complete.
+  // the one goes that will be open after it. Good once something is reserved.
+  ExactBlock open_block() const noexcept { return exact_[open_]; }
+  ExactBlock next_open_block() const noexcept { return exact_[1 - open_]; }
+  // Appends `tokens`, whose KV the step at hand puts in all layers, and makes the keys of the
+  // blocks they complete. The model brings write_header() of those into their records.
   void append(std::span<const Token> tokens);
+  // Header and proof of a complete block, into host memory of layout().header_bytes at least.
+  void write_header(std::uint32_t block, std::span<std::byte> to) const;
 
  private:
   void push_key(std::uint32_t block);
@@ -71,13 +62,11 @@ class Sequence {
   NamespaceId ns_;
   std::uint32_t tokens_max_;
   std::vector<Token> tokens_;
-  std::vector<Key> keys_;  // of the complete blocks
-  std::vector<PageId> pages_;
+  std::vector<Key> keys_;                     // of the complete blocks
+  std::vector<std::optional<PageId>> pages_;  // none where use_record() said so
   std::vector<std::byte*> records_;
   std::array<ExactBlock, 2> exact_;
   std::size_t open_ = 0;
-  std::vector<const float*> exact_k_;
-  std::vector<const float*> exact_v_;
 };
 
 }  // namespace kvtier::engine

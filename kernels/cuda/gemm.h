@@ -2,11 +2,18 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "kernels/cuda/kernels.h"
 
 namespace kvtier::kernels::cuda {
+
+// Whose algorithm a product takes.
+enum class Tuning : std::uint8_t {
+  rows,    // the best for its number of rows
+  prompt,  // one for any number of rows: a row's result has the same bits among any others
+};
 
 // Owns a handle, a workspace and the algorithms found so far (one search a shape, at first use,
 // which a CUDA graph cannot capture: run each shape once before). One stream at a time.
@@ -19,7 +26,7 @@ class Gemm {
 
   // out[rows][n] = x[rows][k] * transpose(w[n][k]) + bias[n], FP32 accumulation; bias may be null.
   void run(const Bf16* x, const Bf16* w, const Bf16* bias, Bf16* out, std::size_t rows,
-           std::size_t n, std::size_t k, Stream stream);
+           std::size_t n, std::size_t k, Stream stream, Tuning tuning = Tuning::rows);
   // The same with an FP32 result, without bias.
   void run(const Bf16* x, const Bf16* w, float* out, std::size_t rows, std::size_t n, std::size_t k,
            Stream stream);

@@ -47,7 +47,7 @@ struct StepRows {
   std::byte* const* const* block_tables = nullptr;  // [sequences] -> [blocks] -> record
 };
 
-// --- Around attention -------------------------------------------------------------------------
+// --- Around attention: every dimension is a multiple of 8 ----------------------------------------
 
 // out[r] = table[ids[r]], widened; table[vocabulary][dim].
 void embed(const std::uint32_t* ids, const Bf16* table, float* out, std::size_t rows,
@@ -110,6 +110,26 @@ std::size_t decode_workspace_bytes(const RecordLayout& layout, std::uint32_t row
                                    std::uint32_t heads, std::uint32_t context_max);
 void decode_attention(const DecodeAttentionArgs& args, Stream stream);
 
+// A few consecutive rows of one sequence, with the blocks before each row's own read in place: the
+// end of a prompt whose beginning is stored. As decode_attention, but every record is read once for
+// sixteen query heads or more. Row i is at start + i.
+struct TailAttentionArgs {
+  RecordLayout layout;  // as for decode_attention
+  std::uint32_t layer = 0;
+  std::uint32_t heads = 0;
+  std::uint32_t start = 0, rows = 0;
+  float scale = 0;
+  const Bf16* q = nullptr;                  // [rows][heads][head_dim]
+  Bf16* out = nullptr;                      // [rows][heads][head_dim]
+  std::byte* const* block_table = nullptr;  // the sequence's
+  const ExactPage* pages = nullptr;         // of the step
+  const std::uint32_t* row_page = nullptr;  // [rows] of this sequence -> pages
+  void* workspace = nullptr;                // tail_workspace_bytes(...)
+};
+std::size_t tail_workspace_bytes(const RecordLayout& layout, std::uint32_t heads,
+                                 std::uint32_t start, std::uint32_t rows);
+void tail_attention(const TailAttentionArgs& args, Stream stream);
+
 // The complete blocks [first_block, first_block + blocks) of one sequence in one layer,
 // dequantised: k[kv_head][token][head_dim] with `tokens_stride` tokens from a head to the next,
 // token 0 being that of block 0; v alike.
@@ -133,6 +153,7 @@ struct PrefillAttentionArgs {
   std::uint64_t tokens_stride = 0;
   const ExactPage* pages = nullptr;         // of the step
   const std::uint32_t* row_page = nullptr;  // [rows] of this sequence -> pages
+  bool portable = false;                    // not by the kernel for sm_90a, to compare with
 };
 void prefill_attention(const PrefillAttentionArgs& args, Stream stream);
 
@@ -140,7 +161,9 @@ void prefill_attention(const PrefillAttentionArgs& args, Stream stream);
 
 // tokens[r] from logits[r] as engine::Sampler chooses: the lowest id of the largest where
 // temperature is 0; else among the top_k most likely (0: all), of those the fewest that hold top_p
-// of the probability, the one that `uniform` in [0, 1) falls on.
+// of the probability, the one that `uniform` in [0, 1) falls on. At most 2^19 tokens. The choice
+// is the same on every card; it is the CPU's unless `uniform`, or top_p, falls within 1e-8 of where
+// another token begins.
 struct SampleRow {
   float temperature = 0;
   std::uint32_t top_k = 0;
@@ -154,8 +177,9 @@ std::size_t sample_workspace_bytes(std::size_t count, std::size_t vocabulary);
 // --- Between records and an engine's pages -------------------------------------------------------
 
 // Records may lie in pinned host memory: the kernels read it over the link with `thread_blocks`
-// thread blocks (16 fill PCIe 5.0 and leave the rest of the card to compute; 0: as many as there
-// is work for). Arrays of pointers are in memory the device can read.
+// thread blocks (8 to 16 reach what kernels can of PCIe 5.0, 0.92 of it, and leave the rest of the
+// card to compute; 0: as many as there is work for). kernels/cuda/host_copies.h is faster. Arrays
+// of pointers are in memory the device can read; pages begin at multiples of 16 bytes.
 struct TransferArgs {
   RecordLayout layout;
   std::uint32_t first_layer = 0, layers = 0;

@@ -3,10 +3,12 @@
 
     golden.py bundled --model DIR --text FILE --out DIR    two prompts for the bundled model
     golden.py tiny --out DIR                               tiny random checkpoints with their logits
+    golden.py families --out DIR                           one of each family, and what it answers
     golden.py check --model DIR --golden FILE              the largest difference from a stored file
 
 A golden file is a safetensors file: `tokens` I32 [n] and `logits` F32 [m, vocab],
-the logits of the last m positions.
+the logits of the last m positions; and for the model families `greedy` I32 [256], the likeliest
+tokens after `tokens`, one after another.
 """
 
 import argparse
@@ -18,7 +20,7 @@ import torch
 import transformers
 from safetensors import safe_open
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 
 def logits_of(folder, tokens, last, attention="eager"):
@@ -29,12 +31,30 @@ def logits_of(folder, tokens, last, attention="eager"):
         return model(tokens[None].long(), logits_to_keep=last).logits[0]
 
 
-def write_golden(folder, tokens, last, path):
+def greedy_of(folder, tokens, count):
+    """The likeliest `count` tokens after `tokens`, and how near the two likeliest came."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    answer, nearest, fed, cache = [], float("inf"), tokens[None].long(), None
+    with torch.no_grad():
+        for _ in range(count):
+            out = model(fed, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            best = out.logits[0, -1].topk(2)
+            nearest = min(nearest, (best.values[0] - best.values[1]).item())
+            answer.append(best.indices[0].item())
+            fed, cache = best.indices[:1][None], out.past_key_values
+    print(folder, "greedy: nearest two logits", nearest, "distinct tokens", len(set(answer)))
+    return torch.tensor(answer, dtype=torch.int32), nearest
+
+
+def write_golden(folder, tokens, last, path, greedy=None):
     tokens = torch.as_tensor(tokens, dtype=torch.int32)
     logits = logits_of(folder, tokens, last)
     other = logits_of(folder, tokens, last, "sdpa")
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_file({"tokens": tokens, "logits": logits.contiguous()}, str(path), metadata={
+    tensors = {"tokens": tokens, "logits": logits.contiguous()}
+    if greedy is not None:
+        tensors["greedy"] = greedy
+    save_file(tensors, str(path), metadata={
         "made_with": f"transformers {transformers.__version__}, torch {torch.__version__}",
         "arithmetic": "float32, cpu, eager attention", "positions": f"last {last} of {len(tokens)}"})
     print(path, tuple(logits.shape), "std %.3f" % logits.std(), "eager to sdpa %.2e" % (logits - other).abs().max())
@@ -65,29 +85,71 @@ TINY = {
 }
 
 
+# One of each family that the GPU's attention takes (head_dim 64), with 256 greedy tokens.
+FAMILIES = {
+    "llama": dict(architecture="LlamaForCausalLM", model_type="llama", seed=21, hidden_size=128,
+                  num_attention_heads=4, num_key_value_heads=1, tie_word_embeddings=False,
+                  attention_bias=False, mlp_bias=False),
+    "qwen2.5": dict(architecture="Qwen2ForCausalLM", model_type="qwen2", seed=22, hidden_size=128,
+                    num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=True,
+                    use_sliding_window=False, sliding_window=512, max_window_layers=2),
+    "qwen3": dict(architecture="Qwen3ForCausalLM", model_type="qwen3", seed=23, hidden_size=96,
+                  num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True,
+                  attention_bias=False, use_sliding_window=False, sliding_window=None, max_window_layers=2),
+}
+
+
+def random_weights(config, seed, std, dtype, tied):
+    """Parameters of the shapes that `config` asks for, from a seed; norms around 1, all else around 0."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**copy.deepcopy(config)))
+    weights = {}
+    for key, p in model.named_parameters():
+        base = torch.randn(p.shape, generator=generator) * std
+        weights[key] = (1 + base if key.endswith("norm.weight") else base).to(dtype).contiguous()
+    if tied:
+        weights.pop("lm_head.weight", None)
+    return weights, generator
+
+
+def write_checkpoint(folder, config, weights):
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
 def tiny(args):
     for name, options in TINY.items():
         options, folder = dict(options), args.out / name
-        folder.mkdir(parents=True, exist_ok=True)
         seed, dtype, std = options.pop("seed"), options.pop("dtype"), options.pop("std")
         classic = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 300,
                    "hidden_act": "silu", "rms_norm_eps": 1e-05, "attention_bias": False, "attention_dropout": 0.0,
                    "mlp_bias": False, "initializer_range": std, "bos_token_id": 0, "eos_token_id": 0,
                    "use_cache": True, **options, "torch_dtype": dtype}
-        generator = torch.Generator().manual_seed(seed)
-        model = LlamaForCausalLM(LlamaConfig(**copy.deepcopy(classic)))  # LlamaConfig changes its arguments
-        weights = {}
-        for key, p in model.named_parameters():
-            base = torch.randn(p.shape, generator=generator) * std
-            weights[key] = (1 + base if p.dim() == 1 else base).to(getattr(torch, dtype)).contiguous()
-        if classic["tie_word_embeddings"]:
-            weights.pop("lm_head.weight", None)
-        save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})
-        (folder / "config.json").write_text(json.dumps(classic, indent=2) + "\n")
+        weights, generator = random_weights(classic, seed, std, getattr(torch, dtype), options["tie_word_embeddings"])
+        write_checkpoint(folder, classic, weights)
         tokens = torch.randint(300, (101,), generator=generator, dtype=torch.int32)
         write_golden(folder, tokens, 101, folder / "golden.safetensors")
         if options["rope_scaling"]:
             both_spellings(folder, classic, weights, tokens)
+
+
+def families(args):
+    for name, options in FAMILIES.items():
+        options, folder = dict(options), args.out / name
+        seed, architecture = options.pop("seed"), options.pop("architecture")
+        config = {"architectures": [architecture], "vocab_size": 300, "hidden_act": "silu", "rms_norm_eps": 1e-06,
+                  "intermediate_size": 160, "num_hidden_layers": 2, "head_dim": 64, "rope_theta": 100000.0,
+                  "max_position_embeddings": 1024, "attention_dropout": 0.0, "initializer_range": 0.15,
+                  "bos_token_id": 0, "eos_token_id": None, "use_cache": True, **options, "torch_dtype": "bfloat16"}
+        weights, generator = random_weights(config, seed, 0.15, torch.bfloat16, options["tie_word_embeddings"])
+        write_checkpoint(folder, config, weights)
+        nearest = 0
+        while nearest < 1e-3:  # else rounding could decide
+            tokens = torch.randint(300, (77,), generator=generator, dtype=torch.int32)
+            greedy, nearest = greedy_of(folder, tokens, 256)
+        write_golden(folder, tokens, 77, folder / "golden.safetensors", greedy)
 
 
 def both_spellings(folder, classic, weights, tokens):
@@ -121,13 +183,13 @@ def check(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["bundled", "tiny", "check"])
+    parser.add_argument("what", choices=["bundled", "tiny", "families", "check"])
     parser.add_argument("--model", type=Path)
     parser.add_argument("--text", type=Path)
     parser.add_argument("--golden", type=Path)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    {"bundled": bundled, "tiny": tiny, "check": check}[args.what](args)
+    {"bundled": bundled, "tiny": tiny, "families": families, "check": check}[args.what](args)
 
 
 if __name__ == "__main__":

@@ -31,9 +31,14 @@ class Extent {
     std::uint32_t slots() const noexcept { return static_cast<std::uint32_t>(bytes / slot_bytes); }
   };
 
-  Extent(ExtentId id, Tier tier, Shape shape, UniqueFd memory, Mapping bytes, SlotTable table)
+  // How a client maps the descriptor; the numbers are those of the wire.
+  enum class Kind : std::uint8_t { memfd = 0, cuda = 1 };
+
+  Extent(ExtentId id, Tier tier, Shape shape, UniqueFd memory, Mapping bytes, SlotTable table,
+         Kind kind = Kind::memfd)
       : id_(id),
         tier_(tier),
+        kind_(kind),
         shape_(shape),
         memory_(std::move(memory)),
         bytes_(std::move(bytes)),
@@ -41,6 +46,7 @@ class Extent {
 
   ExtentId id() const noexcept { return id_; }
   Tier tier() const noexcept { return tier_; }
+  Kind kind() const noexcept { return kind_; }
   const Shape& shape() const noexcept { return shape_; }
   int memory_fd() const noexcept { return memory_.get(); }
   SlotTable& table() noexcept { return table_; }
@@ -56,11 +62,15 @@ class Extent {
  private:
   ExtentId id_;
   Tier tier_;
+  Kind kind_;
   Shape shape_;
   UniqueFd memory_;
   Mapping bytes_;
   SlotTable table_;
 };
+
+// What the slot table of such an extent begins with.
+SlotTableHeader slot_table_header(ExtentId id, Tier tier, const Extent::Shape& shape);
 
 // Makes the extents of one tier. Implementations: memfd (host memory, and device memory emulated in
 // host memory); CUDA virtual memory.
@@ -68,6 +78,8 @@ class MemoryExtents {
  public:
   virtual ~MemoryExtents() = default;
   virtual Tier tier() const noexcept = 0;
+  // What the bytes of an extent are a multiple of.
+  virtual std::uint64_t granularity() const noexcept = 0;
   // Errors: no_space, io.
   virtual Result<std::unique_ptr<Extent>> create(ExtentId id, Extent::Shape shape) = 0;
   // An extent of this shape will be wanted soon: its memory is made ready behind the caller's back,
@@ -84,5 +96,15 @@ std::unique_ptr<MemoryExtents> make_memfd_extents(Tier tier, MemfdOptions option
 // Takes an extent over from an earlier process by its two descriptors; its id, tier and shape are
 // what its slot table says. Errors: corrupt (sizes, magic, not sealed memory), version, io.
 Result<std::unique_ptr<Extent>> adopt_memfd_extent(UniqueFd memory, UniqueFd table);
+
+// GPU memory that the daemon owns and cannot address: made without a CUDA context, shared as a
+// descriptor, its slot table in host memory. Errors: unavailable (no driver), invalid (no such
+// GPU), refused (a GPU that cannot share its memory), io; each says the mend.
+Result<std::unique_ptr<MemoryExtents>> make_cuda_extents(int device);
+
+// As adopt_memfd_extent(), for an extent of make_cuda_extents(device). That the memory is of that
+// GPU is checked; its size is not known before somebody maps it. Errors: corrupt, version, io,
+// unavailable.
+Result<std::unique_ptr<Extent>> adopt_cuda_extent(int device, UniqueFd memory, UniqueFd table);
 
 }  // namespace kvtier::storage

@@ -2,9 +2,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include <algorithm>
-#include <cstring>
-#include <fstream>
 #include <future>
 #include <string>
 #include <utility>
@@ -17,30 +14,19 @@
 namespace kvtier::storage {
 namespace {
 
-// The kernel's id of this boot, as the slot table keeps it; zero where /proc is not there.
-void read_boot_id(std::span<std::byte, 16> id) {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string text;
-  file >> text;
-  std::erase(text, '-');
-  const auto bytes = from_hex(text);
-  if (bytes) std::copy(bytes->begin(), bytes->end(), id.begin());
-}
-
 class MemfdExtents final : public MemoryExtents {
  public:
-  MemfdExtents(Tier tier, MemfdOptions options) : tier_(tier), options_(options) {
-    read_boot_id(boot_id_);
-  }
+  MemfdExtents(Tier tier, MemfdOptions options) : tier_(tier), options_(options) {}
 
   Tier tier() const noexcept override { return tier_; }
+  std::uint64_t granularity() const noexcept override { return kRecordAlignment; }
 
   Result<std::unique_ptr<Extent>> create(ExtentId id, Extent::Shape shape) override {
     KVTIER_CHECK(shape.slot_bytes > 0 && shape.slot_bytes % kRecordAlignment == 0);
     KVTIER_CHECK(shape.bytes >= shape.slot_bytes && shape.bytes % kRecordAlignment == 0);
     auto memory = take_memory(shape.bytes);
     if (!memory) return memory.error();
-    auto table = SlotTable::create(header_of(id, shape));
+    auto table = SlotTable::create(slot_table_header(id, tier_, shape));
     if (!table) return table.error();
     return std::make_unique<Extent>(id, tier_, shape, std::move(memory->fd),
                                     std::move(memory->mapping), std::move(*table));
@@ -94,22 +80,10 @@ class MemfdExtents final : public MemoryExtents {
                        "cannot prefault " + std::to_string(bytes.size()) + " bytes of memory");
   }
 
-  SlotTableHeader header_of(ExtentId id, const Extent::Shape& shape) const {
-    SlotTableHeader header{};
-    header.extent_id = id.value;
-    header.tier = static_cast<std::uint32_t>(tier_);
-    header.slots = shape.slots();
-    header.slot_bytes = shape.slot_bytes;
-    header.extent_bytes = shape.bytes;
-    std::memcpy(header.boot_id, boot_id_, sizeof header.boot_id);
-    return header;
-  }
-
   Tier tier_;
   MemfdOptions options_;
   std::future<Result<Memory>> spare_;
   std::uint64_t spare_bytes_ = 0;
-  std::byte boot_id_[16] = {};
 };
 
 }  // namespace

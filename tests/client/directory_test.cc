@@ -31,6 +31,27 @@ void put(DirectoryWriter& writer, std::uint64_t n, TierSet tiers) {
   if (!tiers.empty()) writer.set(key, number, tiers);
 }
 
+TEST(Directory, ABlockOnAnotherGpuIsWhereElseItIs) {
+  auto writer = make_directory(100);
+  const Key key = key_number(1);
+  const TierSet both = TierSet{}.with(Tier::device).with(Tier::host);
+  const auto view_of = [&](std::uint32_t gpu) {
+    return DirectoryView::map(writer.fd(), writer.bytes(), gpu).value();
+  };
+  writer.insert(key, 1);
+  for (const std::uint32_t gpu : {0U, 1U, kDirectoryDevicesMax - 1}) {
+    writer.set(key, 1, both, gpu);
+    for (const std::uint32_t viewer : {0U, 1U, kDirectoryDevicesMax - 1, kNoDevice}) {
+      EXPECT_EQ(view_of(viewer).find(key), viewer == gpu ? both : both.without(Tier::device));
+      EXPECT_TRUE(view_of(viewer).on_some_gpu(key));
+    }
+  }
+  writer.set(key, 1, TierSet{}.with(Tier::disk));
+  EXPECT_EQ(view_of(3).find(key), TierSet{}.with(Tier::disk));
+  EXPECT_FALSE(view_of(3).on_some_gpu(key));
+  EXPECT_FALSE(view_of(3).on_some_gpu(key_number(2)));
+}
+
 TEST(Directory, HoldsWhatAMapHolds) {
   constexpr std::uint64_t kKeys = 1500;
   auto writer = make_directory(1000);

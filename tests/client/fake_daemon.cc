@@ -217,6 +217,7 @@ void FakeDaemon::welcome(Peer& peer, std::uint64_t id) {
         auto w = m.initWelcome();
         w.setVersion(state_.version);
         w.setLeaseMs(state_.lease_ms);
+        w.setDevice(state_.device);
         w.setDirectoryBytes(directory_.bytes());
         w.setFrameBytesMax(wire::kFrameBytesMax);
       },
@@ -234,6 +235,7 @@ void FakeDaemon::send_extents(Peer& peer) {
           extent.setTier(i);
           extent.setBytes(kSlots * slot_bytes_);
           extent.setSlotBytes(slot_bytes_);
+          extent.setKind(state_.extent_kind);
         },
         UniqueFd(::dup(extent_fds_[i].get())));
   }

@@ -34,8 +34,10 @@ class FakeDaemon {
   struct State {
     std::uint32_t version = wire::kProtocolVersion;
     std::uint32_t lease_ms = 60'000;
-    std::set<Which> ignored;  // requests that get no answer
-    std::set<Which> fatal;    // requests that end the connection
+    std::uint8_t extent_kind = 0;  // said of each extent's descriptor
+    std::uint8_t device = 0;       // the number that clients' GPU is said to have
+    std::set<Which> ignored;       // requests that get no answer
+    std::set<Which> fatal;         // requests that end the connection
     std::map<Which, Error> refused;
     std::array<std::uint32_t, 2> slots_left{};                  // to grant, by tier
     std::map<Key, std::uint64_t> blocks;                        // leasable; slot 0: on disk

@@ -275,5 +275,59 @@ TEST_F(LeaseTest, ALoadFromHostIsPromotedToTheDevice) {
   EXPECT_EQ(cache->match(prompt).per_tier[index_of(Tier::device)], 4U);
 }
 
+TEST_F(LeaseTest, InPlaceBlocksOfTheDeviceTierAreNotCopied) {
+  cache_prompt(prompt_of(33), Tier::device);
+  cache_prompt(prompt, Tier::host, 10);
+  // The first two blocks of the longer prompt are the shorter one's.
+  const auto chain = keys(prompt);
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    daemon.publish(chain[i], TierSet{}.with(Tier::device), daemon.slot_name(Tier::device, i));
+  }
+  start_connected();
+  auto lease = cache->lease(prompt, 4, soon());
+  ASSERT_TRUE(lease);
+  EXPECT_EQ(lease->wait_ready(soon()), 4U);
+  RecordPages out(4, layout.record_bytes);
+  Pages pages = out.pages();
+  pages.in_place = true;
+  auto load = lease->load_into(pages);
+  ASSERT_TRUE(load);
+  EXPECT_EQ(load->finish(), 4U);
+  ASSERT_EQ(load->records().size(), 4U);
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    const std::span record(load->records()[i], layout.record_bytes);
+    EXPECT_EQ(record.data() == out.pointers[i], i >= 2);
+    EXPECT_TRUE(payload_is({record.begin(), record.end()}, i + 1));
+  }
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    EXPECT_TRUE(std::ranges::all_of(out.memory[i], [](std::byte b) { return b == std::byte{}; }));
+  }
+}
+
+TEST_F(LeaseTest, RecordsAreWhereTheirPagesAre) {
+  cache_prompt(prompt, Tier::device);
+  start_connected();
+  auto lease = cache->lease(prompt, 4, soon());
+  ASSERT_TRUE(lease);
+  RecordPages out(3, layout.record_bytes);
+  auto load = lease->load_into(out.pages());
+  ASSERT_TRUE(load);
+  EXPECT_EQ(load->finish(), 3U);
+  EXPECT_TRUE(std::ranges::equal(load->records(), out.pointers));
+}
+
+TEST_F(LeaseTest, ABlockOnAnotherGpuIsMatchedWhereElseItIs) {
+  cache_prompt(prompt, Tier::host);
+  for (const Key& key : keys(prompt)) {
+    daemon.publish(key, TierSet{}.with(Tier::device).with(Tier::host), 0);
+  }
+  daemon.with([](auto& s) { s.device = kNoDevice; });
+  start_connected();
+  const Match match = cache->match(prompt);
+  EXPECT_EQ(match.blocks, 4U);
+  EXPECT_EQ(match.per_tier[index_of(Tier::device)], 0U);
+  EXPECT_EQ(match.per_tier[index_of(Tier::host)], 4U);
+}
+
 }  // namespace
 }  // namespace kvtier::test

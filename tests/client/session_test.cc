@@ -215,5 +215,28 @@ TEST_F(SessionTest, ReportsCarryTheCounters) {
   EXPECT_EQ(daemon.with([](auto& s) { return s.reported_lookups; }), 4U);
 }
 
+TEST_F(SessionTest, GpuMemoryForAClientWithoutAGpuEndsTheConnection) {
+  daemon.with([](auto& s) { s.extent_kind = 1; });
+  const auto prompt = prompt_of(33);
+  cache_prompt(prompt);
+  start();
+  ASSERT_TRUE(client->wait_connected(soon()));
+  const auto lease = cache->lease(prompt, 2, soon());
+  ASSERT_FALSE(lease);
+  EXPECT_EQ(lease.error().code, Errc::unavailable);
+  EXPECT_NE(lease.error().message.find("memory of a kind that this client cannot map"),
+            std::string::npos);
+  daemon.with([](auto& s) { s.extent_kind = 0; });
+  ASSERT_TRUE(daemon.eventually([](const auto& s) { return s.connections >= 2; }));
+}
+
+TEST_F(SessionTest, AGpuThatIsNotThereIsUnavailableWithTheMend) {
+  const auto refused = Client::start({.cuda_device = 63, .socket = daemon.socket()});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::unavailable);
+  EXPECT_NE(refused.error().message.find("cuda_device"), std::string::npos);
+  EXPECT_NE(refused.error().message.find("63"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace kvtier::test

@@ -32,7 +32,8 @@ TEST_F(WriteBackTest, BlocksAreCommittedWithTheirHeaderAndBytes) {
     EXPECT_EQ(block.parent, identity.parent);
     EXPECT_EQ(block.block_index, i);
     EXPECT_TRUE(std::ranges::equal(block.tokens, tokens));
-    ASSERT_EQ(block.slots.size(), 2U) << "one on the device, one on the host";
+    ASSERT_EQ(block.slots.size(), 2U) << "one on the host, one on the device";
+    EXPECT_EQ(block.slots[0] >> 32, index_of(Tier::host) + 1);
     for (const auto slot : block.slots) {
       const auto record = daemon.slot(slot);
       EXPECT_TRUE(verify_header(record, layout, identity, tokens));

@@ -220,7 +220,7 @@ TEST_F(BlockCacheTest, a_restart_gives_the_disk_blocks_back_in_their_order) {
   options.host = {40 * kRecordBytes, 16 * kRecordBytes};
   options.disk.segment_bytes = 4096 + 16 * kRecordBytes;
   options.disk.segments_bytes = 6 * options.disk.segment_bytes;
-  BlockCache again(options, {nullptr, host.get(), TestCache::ports(cache.store()), &directory});
+  BlockCache again(options, {{}, host.get(), TestCache::ports(cache.store()), &directory});
   ASSERT_TRUE(again.recover());
   EXPECT_EQ(again.catalogue().size(), 6U);
   EXPECT_EQ(again.catalogue().block(again.catalogue().oldest(Tier::disk)).key, old[2].key());

@@ -275,7 +275,7 @@ void CacheModel::commit(SessionId session, std::uint16_t ns, const TestBlock& bl
   if (sound) ever_.insert(block.key());  // the directory need not tell others from it
   const bool there_before = find(ns, block.key()) != nullptr;
   const bool other = blocks_.contains(block.key()) && find(ns, block.key()) == nullptr;
-  bool expected = false, to_host = false;
+  bool expected = false, to_host = false, second_writer = false;
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const auto found = reservations_.find(slots[i]);
     if (found == reservations_.end() || found->second.session != session) continue;
@@ -284,8 +284,9 @@ void CacheModel::commit(SessionId session, std::uint16_t ns, const TestBlock& bl
     const bool fits =
         cache_.known(reserved.ns).layout.record_bytes == cache_.known(ns).layout.record_bytes;
     const MBlock* there = find(ns, block.key());
-    if (!sound || other || !fits || !filled[i] ||
-        (there != nullptr && there->copies.contains(reserved.tier))) {
+    const bool proven = sound && !other && fits && filled[i];
+    if (proven && there != nullptr && there->copies.contains(reserved.tier)) second_writer = true;
+    if (!proven || second_writer) {
       give_back(reserved.tier);
       continue;
     }

@@ -77,6 +77,18 @@ TEST(ConfigTest, a_size_is_neither_negative_nor_too_large_nor_uneven) {
   expect_error("[disk]\nsegment_size = 4096\n", "2:16", "at least 65536 bytes");
 }
 
+TEST(ConfigTest, gpus_are_different_numbers_and_at_least_one) {
+  for (const char* wrong : {"[]", "[0, 0]", "[-1]", "[64]", "0", "['GPU-1']",
+                            "[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]"}) {
+    expect_error(std::string("[device]\ngpus = ") + wrong + "\n", "2:8", "such as [0, 1]");
+  }
+  expect_error("[device]\nbackend = 'hip'\n", "2:11", "one of \"memory\", \"cuda\"");
+  const auto config = parse_config("[device]\nbackend = 'cuda'\ngpus = [1, 0]\n", "k");
+  ASSERT_TRUE(config);
+  EXPECT_EQ(config->device.backend, DeviceBackend::cuda);
+  EXPECT_EQ(config->device.gpus, (std::vector<std::uint32_t>{1, 0}));
+}
+
 // It had no place in the file.
 TEST(ConfigTest, a_host_tier_of_nothing_is_an_error_with_its_place) {
   expect_error("[host]\ncapacity = 0\n", "2:12", "at least 4096 bytes");
@@ -147,7 +159,7 @@ TEST(ConfigTest, what_is_printed_is_read_back_the_same) {
   config.log_level = "warn";
   config.index_blocks_max = 17;
   config.host = {12288, 3_MiB, false, true};
-  config.device = {5_GiB, 64_KiB, false, true};
+  config.device = {{5_GiB, 64_KiB, false, true}, DeviceBackend::cuda, {3, 0}};
   config.disk = {
       {"/mnt/nvme", "/mnt/other"}, 7_MiB + 4096, 128_KiB, Admission::none, 5, DiskIo::threads};
   const auto again = parse_config(to_toml(config), "k");
@@ -160,6 +172,8 @@ TEST(ConfigTest, what_is_printed_is_read_back_the_same) {
   EXPECT_EQ(again->disk.admission, Admission::none);
   EXPECT_FALSE(again->host.huge_pages);
   EXPECT_TRUE(again->device.prefault);
+  EXPECT_EQ(again->device.backend, DeviceBackend::cuda);
+  EXPECT_EQ(again->device.gpus, config.device.gpus);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "client/base/cuda_driver.h"
 #include "tests/daemon/server_fixture.h"
 
 namespace kvtier::daemon::testing {
@@ -41,6 +42,19 @@ TEST_F(StartTest, sigterm_and_sigint_end_it_with_0_and_remove_the_socket) {
 
 TEST_F(StartTest, a_bad_configuration_ends_it_with_2_and_says_where) {
   expect_refused("\n[host]\nsize = 1\n", 2, ":3:1: unknown key 'size' in [host]");
+}
+
+TEST_F(StartTest, a_device_tier_on_gpus_without_them_is_refused_with_the_setting_and_the_mend) {
+  if (CudaDriver::get()) GTEST_SKIP() << "this host has a CUDA driver";
+  const std::string config =
+      small_config(scratch) + "[device]\nbackend = 'cuda'\ncapacity = '1MiB'\n";
+  expect_refused(config, 1, "[device] backend = \"cuda\", gpus: no CUDA driver here");
+  expect_refused(config, 1, "install the NVIDIA driver");
+}
+
+TEST_F(StartTest, a_device_tier_of_no_bytes_needs_no_gpu) {
+  Kvtierd daemon(scratch, small_config(scratch) + "[device]\nbackend = 'cuda'\n");
+  EXPECT_TRUE(WireClient::greeted(socket.string()).status());
 }
 
 TEST_F(StartTest, a_socket_in_use_is_refused_and_left_alone) {

@@ -15,7 +15,28 @@ struct CacheSizes {
   std::uint32_t extent_slots = 16, segment_slots = 16;
   std::uint32_t write_queue_max = 64, writes_submitted_max = 64;
   std::uint32_t disks = 1;  // each of disk_slots
+  std::uint32_t gpus = 1;   // each of device_slots
+  bool hbm = false;         // the daemon cannot address the device tier
   Admission admission = Admission::all;
+};
+
+// Memory that the daemon has but cannot address, as a GPU's.
+class HbmExtents final : public storage::MemoryExtents {
+ public:
+  static constexpr std::uint64_t kGranularity = 4 * kRecordBytes;
+  Tier tier() const noexcept override { return Tier::device; }
+  std::uint64_t granularity() const noexcept override { return kGranularity; }
+  void prepare(storage::Extent::Shape) override {}
+  Result<std::unique_ptr<storage::Extent>> create(storage::ExtentId id,
+                                                  storage::Extent::Shape shape) override {
+    EXPECT_EQ(shape.bytes % kGranularity, 0U);
+    if (fails) return make_error(Errc::no_space, "out of memory");
+    auto memory = make_memfd("hbm", shape.bytes);
+    auto table = storage::SlotTable::create(storage::slot_table_header(id, Tier::device, shape));
+    return std::make_unique<storage::Extent>(id, Tier::device, shape, std::move(*memory), Mapping(),
+                                             std::move(*table), storage::Extent::Kind::cuda);
+  }
+  bool fails = false;
 };
 
 struct Ready {
@@ -32,11 +53,11 @@ class TestCache {
 
   explicit TestCache(const CacheSizes& sizes = {}, bool with_disk = true)
       : store_(sizes.disks),
-        device_memory_(storage::make_memfd_extents(Tier::device, {})),
+        device_memory_(device_memory(sizes)),
         host_memory_(storage::make_memfd_extents(Tier::host, {})),
         directory_(DirectoryWriter::create(sizes.blocks_max, std::array<std::byte, 16>{}).value()),
         cache_(options(sizes),
-               {device_memory_.get(), host_memory_.get(),
+               {device_ports(), host_memory_.get(),
                 with_disk ? ports(store_) : std::vector<DiskTier::Port>{}, &directory_}) {
     cache_.on_ready = [this](SessionId session, LeaseId lease,
                              std::span<const BlockCache::Landed> landed) {
@@ -73,10 +94,10 @@ class TestCache {
     return prefix_of(known(ns).id, blocks, first);
   }
   std::span<std::byte> record(SlotName slot) {
+    const Place at = place_named(slot);
     for (const Tier tier : {Tier::device, Tier::host}) {
-      if (cache_.memory(tier).extent(storage::ExtentId(place_named(slot).container)) != nullptr) {
-        return cache_.memory(tier).slot(place_named(slot));
-      }
+      MemoryTier& memory = cache_.memory(tier, at);
+      if (memory.extent(storage::ExtentId(at.container)) != nullptr) return memory.slot(at);
     }
     return {};
   }
@@ -90,11 +111,11 @@ class TestCache {
   }
 
   // Commits one filled block; false if there was no slot or it was not taken.
-  bool put(std::uint16_t ns, const TestBlock& block, Tier tier = Tier::host,
-           SessionId session = 1) {
-    const auto slots = cache_.reserve(session, kWriter, ns, tier, 1);
+  bool put(std::uint16_t ns, const TestBlock& block, Tier tier = Tier::host, SessionId session = 1,
+           std::uint32_t gpu = 0) {
+    const auto slots = cache_.reserve(session, kWriter, ns, tier, 1, gpu);
     if (slots.empty()) return false;
-    fill_record(record(slots[0]), known(ns).layout, block);
+    if (!record(slots[0]).empty()) fill_record(record(slots[0]), known(ns).layout, block);
     return commit(ns, block, slots, session);
   }
   bool commit(std::uint16_t ns, const TestBlock& block, std::span<const SlotName> slots,
@@ -110,8 +131,8 @@ class TestCache {
     return taken;
   }
   BlockCache::Grant lease(std::uint16_t ns, std::span<const TestBlock> prefix,
-                          SessionId session = 1) {
-    return cache_.lease(session, ns, keys_of(prefix));
+                          SessionId session = 1, std::uint32_t gpu = 0) {
+    return cache_.lease(session, ns, keys_of(prefix), gpu);
   }
   // Puts blocks that are on disk and nowhere else.
   void put_on_disk(std::uint16_t ns, std::span<const TestBlock> blocks) {
@@ -122,9 +143,9 @@ class TestCache {
   }
 
   // The eviction order, newest first.
-  std::vector<Key> order(Tier tier, std::uint64_t record_bytes, std::uint32_t disk = 0) {
+  std::vector<Key> order(Tier tier, std::uint64_t record_bytes, std::uint32_t device = 0) {
     std::vector<Key> keys;
-    for (BlockId id = cache_.catalogue().oldest(tier, record_bytes, disk); id != kNoBlock;) {
+    for (BlockId id = cache_.catalogue().oldest(tier, record_bytes, device); id != kNoBlock;) {
       keys.insert(keys.begin(), cache_.catalogue().block(id).key);
       id = cache_.catalogue().evicted_after(id, tier);
     }
@@ -149,8 +170,27 @@ class TestCache {
   }
 
  private:
+  static std::vector<std::unique_ptr<storage::MemoryExtents>> device_memory(
+      const CacheSizes& sizes) {
+    std::vector<std::unique_ptr<storage::MemoryExtents>> memory;
+    for (std::uint32_t gpu = 0; gpu < sizes.gpus; ++gpu) {
+      if (sizes.hbm) {
+        memory.push_back(std::make_unique<HbmExtents>());
+      } else {
+        memory.push_back(storage::make_memfd_extents(Tier::device, {}));
+      }
+    }
+    return memory;
+  }
+  std::vector<storage::MemoryExtents*> device_ports() const {
+    std::vector<storage::MemoryExtents*> ports;
+    for (const auto& memory : device_memory_) ports.push_back(memory.get());
+    return ports;
+  }
+
   FakeDisks store_;
-  std::unique_ptr<storage::MemoryExtents> device_memory_, host_memory_;
+  std::vector<std::unique_ptr<storage::MemoryExtents>> device_memory_;
+  std::unique_ptr<storage::MemoryExtents> host_memory_;
   DirectoryWriter directory_;
   BlockCache cache_;
 };

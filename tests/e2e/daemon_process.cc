@@ -28,12 +28,18 @@ std::string config_text(const std::filesystem::path& directory, const DaemonOpti
             "\nextent_size = \"" + options.extent_size + "\"\n";
   };
   memory("device", options.device_capacity);
+  text += "backend = \"" + options.device_backend + "\"\n";
   memory("host", options.host_capacity);
   if (!options.disk_capacity.empty()) {
     text += "[disk]\ndirectory = \"" + (directory / "disk").string() + "\"\ncapacity = \"" +
             options.disk_capacity + "\"\nsegment_size = \"" + options.segment_size + "\"\n";
   }
   return text + "[index]\nblocks_max = 65536\n";
+}
+
+std::string setting(const char* variable, const char* otherwise) {
+  const char* value = std::getenv(variable);
+  return value != nullptr ? value : otherwise;
 }
 
 Result<session::SyncSession> connect(const std::string& socket) {
@@ -43,7 +49,7 @@ Result<session::SyncSession> connect(const std::string& socket) {
 }  // namespace
 
 DaemonProcess::DaemonProcess(const DaemonOptions& options) {
-  std::string pattern = std::string(KVTIER_SCRATCH) + "/run-XXXXXX";
+  std::string pattern = setting("KVTIER_TEST_SCRATCH", KVTIER_SCRATCH) + "/run-XXXXXX";
   KVTIER_CHECK(::mkdtemp(pattern.data()) != nullptr);
   directory_ = pattern;
   std::ofstream(directory_ / "kvtierd.toml") << config_text(directory_, options);
@@ -56,11 +62,11 @@ DaemonProcess::~DaemonProcess() {
 
 void DaemonProcess::start() {
   const std::string config = (directory_ / "kvtierd.toml").string();
-  std::string program = KVTIERD;
+  std::string program = setting("KVTIER_TEST_KVTIERD", KVTIERD);
   std::string flag = "--config";
   std::string file = config;
   char* const arguments[] = {program.data(), flag.data(), file.data(), nullptr};
-  KVTIER_CHECK(::posix_spawn(&pid_, KVTIERD, nullptr, nullptr, arguments, environ) == 0);
+  KVTIER_CHECK(::posix_spawn(&pid_, program.c_str(), nullptr, nullptr, arguments, environ) == 0);
   const auto give_up = std::chrono::steady_clock::now() + 60s;
   while (!connect(socket())) {
     int status = 0;
@@ -99,9 +105,14 @@ DaemonStatus DaemonProcess::status() const {
       const std::size_t t = tier.getTier();
       found.hits[t] = tier.getHits();
       found.blocks[t] = tier.getBlocks();
+      found.used_bytes[t] = tier.getUsedBytes();
       found.reserved_bytes[t] = tier.getReservedBytes();
       found.cap_bytes[t] = tier.getCapBytes();
       found.evictions[t] = tier.getEvictions();
+    }
+    for (const auto gpu : status.getGpus()) {
+      found.gpu_used_bytes += gpu.getUsedBytes();
+      found.gpu_reserved_bytes += gpu.getReservedBytes();
     }
     found.leases = status.getLeases();
     found.reserved = status.getReservedSlots();

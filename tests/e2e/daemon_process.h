@@ -1,4 +1,6 @@
-// A real kvtierd as a child process with a directory of its own, for tests.
+// A real kvtierd as a child process with a directory of its own, for tests. Where the tests run
+// apart from their build, KVTIER_TEST_KVTIERD names the program and KVTIER_TEST_SCRATCH a
+// directory.
 #pragma once
 
 #include <sys/types.h>
@@ -14,6 +16,7 @@ namespace kvtier::e2e {
 
 struct DaemonOptions {
   std::string device_capacity = "0";
+  std::string device_backend = "memory";
   std::string host_capacity = "16MiB";
   std::string extent_size = "1MiB";
   std::string disk_capacity = "64MiB";  // empty: no disk tier
@@ -22,7 +25,9 @@ struct DaemonOptions {
 };
 
 struct DaemonStatus {
-  std::array<std::uint64_t, kTiers> hits{}, blocks{}, reserved_bytes{}, cap_bytes{}, evictions{};
+  std::array<std::uint64_t, kTiers> hits{}, blocks{}, used_bytes{}, reserved_bytes{}, cap_bytes{},
+      evictions{};
+  std::uint64_t gpu_used_bytes = 0, gpu_reserved_bytes = 0;  // of all GPUs: records, other slots
   std::uint64_t leases = 0, reserved = 0, quarantined = 0, looked_up = 0, misses = 0, faults = 0;
 };
 

@@ -87,9 +87,13 @@ TEST_F(Programs, kvtierctl_shows_tiers_hits_and_blocks_for_people_and_for_progra
   std::uint64_t hits = 0;
   for (const auto& tier : status["tiers"]) hits += tier["hits"].get<std::uint64_t>();
   EXPECT_GT(hits, 0U);
+  ASSERT_EQ(status["gpus"].size(), 1U);
+  EXPECT_EQ(status["gpus"][0]["name"], "memory");
+  EXPECT_EQ(status["gpus"][0]["blocks"], status["tiers"][0]["blocks"]);
+  EXPECT_EQ(status["gpus"][0]["used_bytes"], status["tiers"][0]["used_bytes"]);
   const auto table = run(ctl("status"));
   EXPECT_EQ(table.exit_code, 0);
-  for (const char* word : {"device", "host", "disk", "MiB"}) {
+  for (const char* word : {"device", "host", "disk", "MiB", "UUID"}) {
     EXPECT_NE(table.output.find(word), std::string::npos) << word << " is not in\n" << table.output;
   }
   const auto listed = Json::parse(run(ctl("ls --blocks 1000 --json")).output);

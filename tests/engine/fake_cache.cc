@@ -45,7 +45,9 @@ std::uint32_t Lease::wait_ready(Deadline) {
   return std::min(state_->blocks, state_->cache->ready_max);
 }
 bool Lease::held() const noexcept {
-  return state_ != nullptr;
+  if (!state_) return false;
+  std::uint32_t& checks = state_->cache->checks_until_lost;
+  return checks > 0 && --checks > 0;
 }
 void Lease::release() noexcept {
   state_.reset();
@@ -60,7 +62,12 @@ Result<Load> Lease::load_into(const Pages& pages, Stream) {
   const std::size_t count =
       std::min({pages.records.size(), std::size_t{state_->blocks}, std::size_t{cache.loaded_max}});
   for (std::size_t block = 0; block < count; ++block) {
-    std::ranges::copy(cache.records.at(keys[block]), pages.records[block]);
+    auto& record = cache.records.at(keys[block]);
+    if (pages.in_place && block % 2 == 1) {
+      load->pages.push_back(record.data());
+      continue;
+    }
+    std::ranges::copy(record, pages.records[block]);
     load->pages.push_back(pages.records[block]);
   }
   for (std::size_t block = cache.held.value_or(count); block < count; ++block) {
@@ -78,6 +85,9 @@ std::uint32_t Load::blocks() const noexcept {
 }
 std::span<const BlockFault> Load::faults() const noexcept {
   return {};
+}
+std::span<std::byte* const> Load::records() const noexcept {
+  return state_->pages;
 }
 void Load::wait_layer(std::uint32_t layer, Stream) {
   state_->cache->layers_waited.push_back(layer);

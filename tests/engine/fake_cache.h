@@ -34,9 +34,10 @@ class FakeCache : public Cache {
   bool matches_too_much = false;  // match() says one block more than it may
   std::optional<Errc> lease_error;
   std::optional<Errc> load_error;
-  std::uint32_t ready_max = ~0U;      // wait_ready() finds at most so many in memory
-  std::uint32_t loaded_max = ~0U;     // load_into() finds at most so many sound
-  std::optional<std::uint32_t> held;  // finish() says so; the blocks after it are garbage
+  std::uint32_t ready_max = ~0U;          // wait_ready() finds at most so many in memory
+  std::uint32_t loaded_max = ~0U;         // load_into() finds at most so many sound
+  std::optional<std::uint32_t> held;      // finish() says so; the blocks after it are garbage
+  std::uint32_t checks_until_lost = ~0U;  // held() says so often less one that the lease is held
   std::vector<std::uint32_t> layers_waited;
 
  private:

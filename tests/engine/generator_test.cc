@@ -160,6 +160,40 @@ TEST_P(GeneratorWithOneFormat, GoesOnByComputingWhateverTheCacheFails) {
   EXPECT_EQ(reused_with([](FakeCache& c) { c.matches_too_much = true; }), 96U);
 }
 
+// A CPU model that says it reads the device tier, as a GPU's does.
+class InPlaceLlama : public Llama {
+ public:
+  using Llama::Llama;
+  bool reads_device_tier() const noexcept override { return true; }
+};
+
+TEST_P(GeneratorWithOneFormat, AttendsInPlaceAndComputesAgainWhatItReadThereOnceTheLeaseIsLost) {
+  const auto expected = tokens_without_cache(request(100), GetParam());
+  FakeCache cache(model_->ns(GetParam()));
+  ASSERT_TRUE(run(request(100), &cache, GetParam()));
+  const auto sound = payloads(cache);
+  const auto answer_in_place = [&](std::uint32_t checks) {
+    cache.checks_until_lost = checks;
+    const Namespace ns = model_->ns(GetParam());
+    const RecordLayout layout = RecordLayout::of(ns);
+    const auto pool = PagePool::create(layout, 64).value();
+    InPlaceLlama llama(model_->config, model_->weights, kernels::cpu_kernels(), layout, 32);
+    Generator generator(llama, *pool, id_of(ns), &cache);
+    auto result = generator.generate(request(100)).value();
+    EXPECT_EQ(pool->pages_free(), 64U);
+    return result;
+  };
+  const auto kept = answer_in_place(~0U);
+  EXPECT_EQ(kept.tokens, expected);
+  EXPECT_EQ(kept.reused_tokens, 96U);
+  for (const std::uint32_t checks : {1U, 2U, 17U, 40U}) {
+    const auto lost = answer_in_place(checks);
+    EXPECT_EQ(lost.tokens, expected) << checks;
+    EXPECT_EQ(lost.reused_tokens, 16U) << "the first block in place is the second";
+  }
+  EXPECT_TRUE(payloads(cache) == sound) << "something else was written back";
+}
+
 TEST_P(GeneratorWithOneFormat, StopsAtTheEndTokenAndLeavesItOut) {
   const auto expected = tokens_without_cache(request(20), GetParam());
   const Token end = expected[7];

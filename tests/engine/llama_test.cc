@@ -2,70 +2,21 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstring>
 
 #include "client/record/record.h"
+#include "engine_adapter/engine/generator.h"
 #include "tests/engine/support.h"
 
 namespace kvtier::engine::test {
 namespace {
 
-// ||out - reference|| / ||reference||.
-double relative_error(std::span<const float> out, std::span<const float> reference) {
-  double difference = 0;
-  double norm = 0;
-  for (std::size_t i = 0; i < reference.size(); ++i) {
-    const double d = static_cast<double>(out[i]) - reference[i];
-    difference += d * d;
-    norm += static_cast<double>(reference[i]) * reference[i];
-  }
-  return std::sqrt(difference / norm);
-}
-
-struct Golden {
-  std::vector<Token> tokens;
-  std::vector<float> logits;
-  std::uint32_t rows = 0;
-};
-
-Golden read_golden(const std::filesystem::path& path) {
-  const auto file = SafeTensors::open(path);
-  if (!file) {
-    ADD_FAILURE() << file.error().message;
-    return {};
-  }
-  const Tensor& tokens = *file->find("tokens").value();
-  const Tensor& logits = *file->find("logits").value();
-  EXPECT_EQ(tokens.type, ElementType::i32);
-  EXPECT_EQ(logits.type, ElementType::f32);
-  Golden golden;
-  golden.tokens.resize(tokens.shape.at(0));
-  golden.logits.resize(logits.shape.at(0) * logits.shape.at(1));
-  golden.rows = static_cast<std::uint32_t>(logits.shape.at(0));
-  std::memcpy(golden.tokens.data(), tokens.bytes.data(), tokens.bytes.size());
-  std::memcpy(golden.logits.data(), logits.bytes.data(), logits.bytes.size());
-  return golden;
-}
-
-struct Checkpoint {
-  const char* title;
-  const char* config;
-  const char* weights;
-  const char* golden;
-};
-
-void PrintTo(const Checkpoint& checkpoint, std::ostream* out) {
-  *out << checkpoint.title;
-}
-
 class GoldenLogits : public testing::TestWithParam<Checkpoint> {};
 
 TEST_P(GoldenLogits, AreThoseOfTheReference) {
-  const std::filesystem::path root = KVTIER_SOURCE_DIR;
-  const auto model = TestModel::load(root / GetParam().config, root / GetParam().weights);
+  const auto model = load_checkpoint(GetParam());
   ASSERT_NE(model, nullptr);
-  const Golden golden = read_golden(root / GetParam().golden);
+  const Golden golden = read_golden(GetParam());
   ASSERT_FALSE(golden.tokens.empty());
   const auto logits = logits_of(*model, StorageFormat::f32, golden.tokens, 512, golden.rows);
   ASSERT_EQ(logits.size(), golden.logits.size());
@@ -74,13 +25,29 @@ TEST_P(GoldenLogits, AreThoseOfTheReference) {
   EXPECT_LT(error, 1e-4);
 }
 
+INSTANTIATE_TEST_SUITE_P(Bundled, GoldenLogits, testing::ValuesIn(kBundled),
+                         [](const auto& test) { return std::string(test.param.title); });
+INSTANTIATE_TEST_SUITE_P(Families, GoldenLogits, testing::ValuesIn(kFamilies),
+                         [](const auto& test) { return std::string(test.param.title); });
+
+class GoldenAnswers : public testing::TestWithParam<Checkpoint> {};
+
+TEST_P(GoldenAnswers, AreTheLikeliestTokensOfTheReference) {
+  const auto model = load_checkpoint(GetParam());
+  ASSERT_NE(model, nullptr);
+  const Golden golden = read_golden(GetParam());
+  ASSERT_EQ(golden.greedy.size(), 256U);
+  TestEngine engine(*model, StorageFormat::f32, 64);
+  Generator generator(engine.llama, *engine.pool, id_of(engine.ns), nullptr);
+  const auto answer = generator.generate({.prompt = golden.tokens, .tokens_max = 256});
+  ASSERT_TRUE(answer) << answer.error().message;
+  EXPECT_EQ(answer->tokens, golden.greedy);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GoldenAnswers, testing::ValuesIn(kFamilies),
+                         [](const auto& test) { return std::string(test.param.title); });
+
 constexpr Checkpoint kCheckpoints[] = {
-    {"docs_4m_short", "engine_adapter/models/docs-4m/config.json",
-     "engine_adapter/models/docs-4m/model.safetensors",
-     "tests/data/golden/docs-4m-short.safetensors"},
-    {"docs_4m_long", "engine_adapter/models/docs-4m/config.json",
-     "engine_adapter/models/docs-4m/model.safetensors",
-     "tests/data/golden/docs-4m-long.safetensors"},
     {"llama3_rope", "tests/data/checkpoints/llama3-rope/config.json",
      "tests/data/checkpoints/llama3-rope/model.safetensors",
      "tests/data/checkpoints/llama3-rope/golden.safetensors"},

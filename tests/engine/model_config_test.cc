@@ -77,11 +77,40 @@ TEST(ModelConfig, RefusesByNameWhatIsNotSupported) {
   names(refusal("hidden_act", "gelu"), "supported is silu");
   names(refusal("quantization_config", {{"bits", 4}}), "quantization_config");
   names(refusal("sliding_window", 4096), "sliding_window");
+  names(refusal("use_sliding_window", true), "use_sliding_window");
+  names(refusal("layer_types", {"full_attention", "sliding_attention"}), "sliding_attention");
+  names(refusal("architectures", {"Qwen3MoeForCausalLM"}), "Qwen3ForCausalLM");
+  names(refusal("num_experts", 64), "mixtures of experts");
   names(refusal("rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}}), "'yarn'");
   names(refusal("rope_scaling", {{"rope_type", "linear"}}), "factor is missing");
   names(refusal("rope_scaling", {{"rope_type", "linear"}, {"factor", 0}}), "factor");
   names(refusal("rope_parameters", {{"rope_type", "llama3"}, {"factor", 8}}), "low_freq_factor");
   names(refusal("rope_parameters", {{"partial_rotary_factor", 0.5}}), "partial_rotary_factor");
+}
+
+TEST(ModelConfig, KnowsWhereEachFamilyHasBiasesAndNorms) {
+  Json json = small_config();
+  json["attention_bias"] = true;
+  EXPECT_TRUE(accepted(json).qkv_bias);
+  EXPECT_TRUE(accepted(json).output_bias);
+  EXPECT_FALSE(accepted(json).qk_norm);
+
+  json["architectures"] = {"Qwen2ForCausalLM"};
+  json.erase("attention_bias");
+  json["use_sliding_window"] = false;
+  json["sliding_window"] = 32768;
+  json["layer_types"] = {"full_attention", "full_attention", "full_attention"};
+  const ModelConfig qwen2 = accepted(json);
+  EXPECT_TRUE(qwen2.qkv_bias);
+  EXPECT_FALSE(qwen2.output_bias);
+  EXPECT_FALSE(qwen2.qk_norm);
+  EXPECT_EQ(qwen2.head_dim, 8U);
+
+  json["architectures"] = {"Qwen3ForCausalLM"};
+  const ModelConfig qwen3 = accepted(json);
+  EXPECT_FALSE(qwen3.qkv_bias);
+  EXPECT_TRUE(qwen3.qk_norm);
+  EXPECT_EQ(qwen3.head_dim, 128U);
 }
 
 TEST(ModelConfig, RefusesNumbersThatCannotBe) {

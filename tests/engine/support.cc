@@ -1,6 +1,8 @@
 #include "tests/engine/support.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 
@@ -23,6 +25,12 @@ std::vector<float> random_floats(std::size_t count, SplitMix64& random, double c
 }
 
 }  // namespace
+
+// The one this was built from, or what the environment says where the tests were carried elsewhere.
+std::filesystem::path source_directory() {
+  const char* given = std::getenv("KVTIER_SOURCE_DIR");
+  return given != nullptr ? given : KVTIER_SOURCE_DIR;
+}
 
 TemporaryDirectory::TemporaryDirectory() {
   std::string pattern = (std::filesystem::temp_directory_path() / "kvtier-engine-XXXXXX").string();
@@ -161,13 +169,11 @@ TestEngine::TestEngine(const TestModel& model, StorageFormat format, std::uint32
       llama(model.config, model.weights, kernels::cpu_kernels(), RecordLayout::of(ns),
             chunk_tokens) {}
 
-std::vector<float> logits_of(const TestModel& model, StorageFormat format,
-                             std::span<const Token> tokens, std::uint32_t chunk,
-                             std::uint32_t wanted) {
+std::vector<float> logits_of(Model& model, PagePool& pool, std::span<const Token> tokens,
+                             std::uint32_t chunk, std::uint32_t wanted, Stage stage) {
   const auto count = static_cast<std::uint32_t>(tokens.size());
-  TestEngine engine(model, format, chunk, count / 16 + 1);
-  Sequence sequence(*engine.pool, id_of(engine.ns), count);
-  const std::size_t vocab = model.config.vocab_size;
+  Sequence sequence(pool, NamespaceId{}, count);
+  const std::size_t vocab = model.config().vocab_size;
   std::vector<float> all(wanted * vocab);
   std::size_t got = 0;
   while (sequence.length() < count) {
@@ -175,12 +181,63 @@ std::vector<float> logits_of(const TestModel& model, StorageFormat format,
     const std::uint32_t end = sequence.length() + rows;
     const std::uint32_t from = std::max(sequence.length(), count - wanted);
     const StepInput input{&sequence, tokens.subspan(sequence.length(), rows),
-                          end > from ? end - from : 0};
-    EXPECT_TRUE(engine.llama.step({&input, 1}, std::span(all).subspan(got * vocab)));
+                          end > from ? end - from : 0, stage};
+    EXPECT_TRUE(model.step({&input, 1}, std::span(all).subspan(got * vocab)));
     got += input.logit_rows;
   }
   EXPECT_EQ(got, wanted);
+  model.wait();
   return all;
+}
+
+std::vector<float> logits_of(const TestModel& model, StorageFormat format,
+                             std::span<const Token> tokens, std::uint32_t chunk,
+                             std::uint32_t wanted) {
+  TestEngine engine(model, format, chunk, static_cast<std::uint32_t>(tokens.size()) / 16 + 1);
+  return logits_of(engine.llama, *engine.pool, tokens, chunk, wanted);
+}
+
+double relative_error(std::span<const float> out, std::span<const float> reference) {
+  double difference = 0;
+  double norm = 0;
+  for (std::size_t i = 0; i < reference.size(); ++i) {
+    const double d = static_cast<double>(out[i]) - reference[i];
+    difference += d * d;
+    norm += static_cast<double>(reference[i]) * reference[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
+void PrintTo(const Checkpoint& checkpoint, std::ostream* out) {
+  *out << checkpoint.title;
+}
+
+std::unique_ptr<TestModel> load_checkpoint(const Checkpoint& checkpoint) {
+  return TestModel::load(source_directory() / checkpoint.config,
+                         source_directory() / checkpoint.weights);
+}
+
+Golden read_golden(const Checkpoint& checkpoint) {
+  const auto file = SafeTensors::open(source_directory() / checkpoint.golden);
+  if (!file) {
+    ADD_FAILURE() << file.error().message;
+    return {};
+  }
+  const Tensor& tokens = *file->find("tokens").value();
+  const Tensor& logits = *file->find("logits").value();
+  EXPECT_EQ(tokens.type, ElementType::i32);
+  EXPECT_EQ(logits.type, ElementType::f32);
+  Golden golden;
+  golden.tokens.resize(tokens.shape.at(0));
+  golden.logits.resize(logits.shape.at(0) * logits.shape.at(1));
+  golden.rows = static_cast<std::uint32_t>(logits.shape.at(0));
+  std::memcpy(golden.tokens.data(), tokens.bytes.data(), tokens.bytes.size());
+  std::memcpy(golden.logits.data(), logits.bytes.data(), logits.bytes.size());
+  if (const auto greedy = file->find("greedy")) {
+    golden.greedy.resize((*greedy)->shape.at(0));
+    std::memcpy(golden.greedy.data(), (*greedy)->bytes.data(), (*greedy)->bytes.size());
+  }
+  return golden;
 }
 
 }  // namespace kvtier::engine::test

@@ -18,6 +18,8 @@
 
 namespace kvtier::engine::test {
 
+std::filesystem::path source_directory();
+
 class TemporaryDirectory {
  public:
   TemporaryDirectory();
@@ -80,9 +82,54 @@ struct TestEngine {
 };
 
 // Logits of the last `wanted` of `tokens`, computed `chunk` rows at a time.
+std::vector<float> logits_of(Model& model, PagePool& pool, std::span<const Token> tokens,
+                             std::uint32_t chunk, std::uint32_t wanted,
+                             Stage stage = Stage::prompt);
 std::vector<float> logits_of(const TestModel& model, StorageFormat format,
                              std::span<const Token> tokens, std::uint32_t chunk,
                              std::uint32_t wanted);
+
+// ||out - reference|| / ||reference||.
+double relative_error(std::span<const float> out, std::span<const float> reference);
+
+// A checkpoint and what the reference made of it; paths from the source directory.
+struct Checkpoint {
+  const char* title;
+  const char* config;
+  const char* weights;
+  const char* golden;
+};
+void PrintTo(const Checkpoint& checkpoint, std::ostream* out);
+// Aborts the test on an error.
+std::unique_ptr<TestModel> load_checkpoint(const Checkpoint& checkpoint);
+
+struct Golden {
+  std::vector<Token> tokens;
+  std::vector<float> logits;  // of the last rows
+  std::uint32_t rows = 0;
+  std::vector<Token> greedy;  // the likeliest tokens after `tokens`, where the file has them
+};
+Golden read_golden(const Checkpoint& checkpoint);
+
+constexpr Checkpoint kBundled[] = {
+    {"docs_4m_short", "engine_adapter/models/docs-4m/config.json",
+     "engine_adapter/models/docs-4m/model.safetensors",
+     "tests/data/golden/docs-4m-short.safetensors"},
+    {"docs_4m_long", "engine_adapter/models/docs-4m/config.json",
+     "engine_adapter/models/docs-4m/model.safetensors",
+     "tests/data/golden/docs-4m-long.safetensors"},
+};
+constexpr Checkpoint kFamilies[] = {
+    {"llama", "tests/data/checkpoints/llama/config.json",
+     "tests/data/checkpoints/llama/model.safetensors",
+     "tests/data/checkpoints/llama/golden.safetensors"},
+    {"qwen2_5", "tests/data/checkpoints/qwen2.5/config.json",
+     "tests/data/checkpoints/qwen2.5/model.safetensors",
+     "tests/data/checkpoints/qwen2.5/golden.safetensors"},
+    {"qwen3", "tests/data/checkpoints/qwen3/config.json",
+     "tests/data/checkpoints/qwen3/model.safetensors",
+     "tests/data/checkpoints/qwen3/golden.safetensors"},
+};
 
 constexpr StorageFormat kAllFormats[] = {StorageFormat::fp8_e4m3, StorageFormat::fp8_e5m2,
                                          StorageFormat::bf16, StorageFormat::f32};

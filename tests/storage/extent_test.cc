@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "client/base/cuda_driver.h"
 #include "client/base/units.h"
 
 namespace kvtier::storage {
@@ -66,6 +67,41 @@ TEST(MemfdExtents, MemoryThatCouldShrinkIsNotAdopted) {
 TEST(MemfdExtents, DescriptorsInTheWrongOrderAreNotAdopted) {
   const auto extent = make_extent();
   EXPECT_FALSE(adopt_memfd_extent(copy_of(extent->table().fd()), copy_of(extent->memory_fd())));
+}
+
+TEST(CudaDriver, ALibraryThatIsNotThereIsNamedWithTheMend) {
+  const auto driver = CudaDriver::load("libcuda-that-is-not-there.so.1");
+  ASSERT_FALSE(driver);
+  EXPECT_EQ(driver.error().code, Errc::unavailable);
+  EXPECT_NE(driver.error().message.find("libcuda-that-is-not-there.so.1"), std::string::npos);
+  EXPECT_NE(driver.error().message.find("install the NVIDIA driver"), std::string::npos);
+}
+
+TEST(CudaDriver, ALibraryThatIsNoDriverIsRefused) {
+  const auto driver = CudaDriver::load("libm.so.6");
+  ASSERT_FALSE(driver);
+  EXPECT_EQ(driver.error().code, Errc::unavailable);
+  EXPECT_NE(driver.error().message.find("lacks functions"), std::string::npos);
+}
+
+TEST(CudaDriver, AUuidIsWrittenAsNvidiaSmiDoes) {
+  GpuUuid uuid;
+  for (std::size_t i = 0; i < uuid.size(); ++i) uuid[i] = static_cast<std::byte>(0xA0 + i);
+  EXPECT_EQ(to_string(uuid), "GPU-a0a1a2a3-a4a5-a6a7-a8a9-aaabacadaeaf");
+}
+
+TEST(CudaExtents, WhatIsNoGpuMemoryIsNotAdopted) {
+  auto extent = make_extent();
+  const auto adopted =
+      adopt_cuda_extent(0, copy_of(extent->memory_fd()), copy_of(extent->table().fd()));
+  ASSERT_FALSE(adopted);
+  EXPECT_EQ(adopted.error().code, Errc::corrupt);
+  EXPECT_NE(adopted.error().message.find("extent 5: its descriptor is of no GPU memory"),
+            std::string::npos);
+  auto host = std::move(*make_memfd_extents(Tier::host, {})->create(ExtentId(6), kShape));
+  EXPECT_EQ(
+      adopt_cuda_extent(0, copy_of(host->memory_fd()), copy_of(host->table().fd())).error().message,
+      "extent 6: its slot table is not of the device tier");
 }
 
 }  // namespace

@@ -2,15 +2,17 @@
 //
 // In the order of use:
 //
-//   auto client = kvtier::Client::start({.socket = "/run/kvtier/kvtierd.sock"});
-//   auto cache  = client->open(ns).value();              // a namespace: model, layout, format,
-//   tenant Match hit   = cache->match(tokens);                  // no system call, no pin auto
-//   lease  = cache->lease(tokens, hit.blocks, deadline);   // pins; starts disk reads auto ready  =
-//   lease->wait_ready(deadline);           // leading blocks now in memory auto load   =
-//   lease->load_into(pages, stream);       // checks proofs, copies layer by layer
-//   load.wait_layer(0, stream);                          // ... attend to layer 0 ...
-//   auto good   = load.finish();                         // leading blocks that held; recompute the
-//   rest auto write  = cache->write_back(tokens, first_block, pages, stream);   // never blocks
+// clang-format off
+//   auto client = kvtier::Client::start({.socket = "/run/kvtier/kvtierd.sock"}).value();
+//   auto cache  = client->open(ns).value();                // a namespace: model, layout, format, tenant
+//   Match hit   = cache->match(tokens);                    // no system call, no pin
+//   auto lease  = cache->lease(tokens, hit.blocks, deadline).value();  // pins; starts disk reads
+//   auto ready  = lease.wait_ready(deadline);              // leading blocks now in memory
+//   auto load   = lease.load_into(pages, stream).value();  // checks proofs, copies layer by layer
+//   load.wait_layer(0, stream);                            // ... attend to layer 0 ...
+//   auto good   = load.finish();                           // leading blocks that held; recompute the rest
+//   auto write  = cache->write_back(tokens, first_block, pages, stream);  // never blocks
+// clang-format on
 //
 // The engine never waits on the daemon beyond a deadline it passed. With no daemon, everything here
 // is a miss; the client reconnects by itself. All functions are thread safe unless they say
@@ -186,7 +188,7 @@ struct ClientOptions {
   // The GPU on which this engine's pages and streams are, by its CUDA number in this process; none:
   // they are in host memory. Errors of start(): unavailable where there is no such GPU or this
   // library was built without CUDA.
-  std::optional<std::uint32_t> cuda_device;
+  std::optional<std::uint32_t> cuda_device = std::nullopt;
   std::string socket = "/run/kvtier/kvtierd.sock";
   std::string name = "client";     // shown by kvtierctl
   std::uint32_t slots_ahead = 64;  // reserved slots kept at hand, per namespace and tier

@@ -8,9 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "engine_adapter/engine/llama.h"
+#include "engine_adapter/engine/instance.h"
 #include "engine_adapter/engine/loaded_model.h"
-#include "engine_adapter/engine/page_pool.h"
 
 namespace kvtier::engine::cli {
 
@@ -30,16 +29,23 @@ inline std::string check_storage_format(const std::string& text) {
   return format ? std::string{} : format.error().message;
 }
 
-// A model ready to compute with KV in one storage format.
-struct Instance {
-  Namespace ns;
-  std::unique_ptr<PagePool> pool;
-  std::unique_ptr<Llama> model;
+// Refuses, as usage, what is not the name of a device.
+inline std::string check_device(const std::string& text) {
+  const auto device = parse_device(text);
+  return device ? std::string{} : device.error().message;
+}
 
-  // `loaded` outlives it. Errors: invalid, no_space.
-  static Result<Instance> make(const LoadedModel& loaded, StorageFormat format,
-                               std::uint32_t pool_tokens, std::uint32_t chunk_tokens);
+// Where a model comes from: --model, or --random-weights and --weights-seed.
+struct ModelOptions {
+  std::string directory;
+  std::string random_shape;
+  std::uint64_t seed = 1;
+
+  void add_to(CLI::App& command);
+  Result<std::unique_ptr<LoadedModel>> load() const;
 };
+// --device.
+void add_device_option(CLI::App& command, std::string& device);
 
 // Each adds a command to `app`, which outlives this call; `exit_code` is set when the command has
 // run.

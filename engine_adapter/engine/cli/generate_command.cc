@@ -1,4 +1,5 @@
 #include <chrono>
+#include <sstream>
 
 #include "engine_adapter/engine/cli/command.h"
 #include "engine_adapter/engine/cli/run_report.h"
@@ -11,13 +12,17 @@ namespace {
 constexpr std::chrono::seconds kFlushDeadline{60};
 
 struct GenerateOptions {
-  std::string model;
+  ModelOptions model;
+  std::string device = "cpu";
   std::string socket = "/run/kvtier/kvtierd.sock";
   std::string prompt;
   std::string prompt_file;
+  std::string prompt_ids;
+  std::uint32_t prompt_length = 0;
+  std::uint64_t prompt_seed = 1;
   std::string format = "fp8_e4m3";
   std::uint32_t tokens_max = 0;
-  std::uint32_t chunk_tokens = 512;
+  std::uint32_t chunk_tokens = 0;
   std::uint32_t pool_tokens = 0;  // 0: as many as the model takes
   std::uint32_t deadline_ms = 1000;
   std::uint32_t repeat = 1;
@@ -29,13 +34,17 @@ struct GenerateOptions {
 };
 
 void add_options(CLI::App& command, GenerateOptions& o) {
-  command.add_option("--model", o.model, "Directory with config.json, tokenizer.json and weights")
-      ->required();
+  o.model.add_to(command);
+  add_device_option(command, o.device);
   command.add_option("--socket", o.socket, "The daemon's socket")->capture_default_str();
   command.add_flag("--no-cache", o.no_cache, "Compute everything; talk to no daemon");
   auto* prompt = command.add_option_group("prompt")->require_option(1);
   prompt->add_option("--prompt", o.prompt, "The prompt");
   prompt->add_option("--prompt-file", o.prompt_file, "A file that is the prompt, byte for byte");
+  prompt->add_option("--prompt-ids", o.prompt_ids, "A file of token ids between white space");
+  prompt->add_option("--prompt-length", o.prompt_length, "So many tokens drawn from --prompt-seed")
+      ->check(CLI::Range(1U, 1U << 24));
+  command.add_option("--prompt-seed", o.prompt_seed, "Of --prompt-length")->capture_default_str();
   command.add_flag("--add-bos", o.add_bos, "Put the tokenizer's template (or bos token) in front");
   command.add_option("--max-tokens", o.tokens_max, "Tokens to answer with, at most")
       ->required()
@@ -57,8 +66,10 @@ void add_options(CLI::App& command, GenerateOptions& o) {
       ->check(CLI::Range(1e-9, 1.0))
       ->capture_default_str();
   command.add_option("--seed", o.sampling.seed, "Of the choices")->capture_default_str();
-  command.add_option("--chunk-tokens", o.chunk_tokens, "Prompt tokens computed at once")
-      ->check(CLI::Range(1U, 1U << 16))
+  command
+      .add_option("--chunk-tokens", o.chunk_tokens,
+                  "Prompt tokens computed at once; 0: 512 on the CPU, 8192 on a GPU")
+      ->check(CLI::Range(0U, 1U << 16))
       ->capture_default_str();
   command
       .add_option("--pool-tokens", o.pool_tokens,
@@ -70,12 +81,35 @@ void add_options(CLI::App& command, GenerateOptions& o) {
       ->capture_default_str();
 }
 
+Result<std::vector<Token>> read_ids(const std::string& file) {
+  const auto text = read_file(file);
+  if (!text) return text.error();
+  std::istringstream words(*text);
+  std::vector<Token> tokens;
+  for (Token token = 0; words >> token;) tokens.push_back(token);
+  if (!words.eof()) return make_error(Errc::malformed, file + ": not token ids");
+  return tokens;
+}
+
 Result<std::vector<Token>> read_prompt(const GenerateOptions& o, const LoadedModel& loaded) {
+  if (o.prompt_length != 0) {
+    SplitMix64 random(o.prompt_seed);
+    std::vector<Token> tokens(o.prompt_length);
+    for (Token& token : tokens)
+      token = static_cast<Token>(random.next() % loaded.config.vocab_size);
+    return tokens;
+  }
+  if (!o.prompt_ids.empty()) return read_ids(o.prompt_ids);
+  if (!loaded.tokenizer) {
+    return make_error(Errc::invalid,
+                      "a model with random weights has no tokenizer: give --prompt-length or "
+                      "--prompt-ids");
+  }
   auto text = o.prompt_file.empty() ? Result<std::string>(o.prompt) : read_file(o.prompt_file);
   if (!text) return text.error();
-  auto tokens = loaded.tokenizer.encode(*text);
+  auto tokens = loaded.tokenizer->encode(*text);
   if (!tokens || !o.add_bos) return tokens;
-  std::span<const Token> front = loaded.tokenizer.template_prefix();
+  std::span<const Token> front = loaded.tokenizer->template_prefix();
   if (front.empty()) front = loaded.config.bos;
   tokens->insert(tokens->begin(), front.begin(), front.end());
   return tokens;
@@ -89,7 +123,9 @@ struct Connection {
 // A daemon that is not there is no error: the client goes on trying, the engine goes on without.
 Result<Connection> connect(const GenerateOptions& o, const Namespace& ns) {
   if (o.no_cache) return Connection{};
-  auto client = Client::start({.socket = o.socket, .name = "kvtier-engine"});
+  auto client = Client::start({.cuda_device = parse_device(o.device).value().cuda,
+                               .socket = o.socket,
+                               .name = "kvtier-engine"});
   if (!client) return client.error();
   const auto deadline = Clock::now() + std::chrono::milliseconds(o.deadline_ms);
   if (const auto connected = (*client)->wait_connected(deadline); !connected) {
@@ -105,30 +141,32 @@ Result<RunReport> run_once(const GenerateOptions& o, const GenerateRequest& requ
                            const LoadedModel& loaded, Generator& generator, const Client* client) {
   RunReport report;
   report.prompt_tokens = request.prompt.size();
-  TextStream text(loaded.tokenizer);
+  std::optional<TextStream> text;
+  if (loaded.tokenizer) text.emplace(*loaded.tokenizer);
   const auto say = [&](const std::string& piece) {
     report.answer += piece;
     if (o.json || piece.empty()) return;
     std::fputs(piece.c_str(), stdout);
     std::fflush(stdout);
   };
-  auto result = generator.generate(request, [&](Token token) { say(text.push(token)); });
+  auto result = generator.generate(
+      request, [&](Token token) { say(text ? text->push(token) : std::to_string(token) + " "); });
   if (!result) return result.error();
-  say(text.finish());
+  if (text) say(text->finish());
   report.result = std::move(*result);
   report.connected = client != nullptr && client->connected();
   return report;
 }
 
 int generate(const GenerateOptions& o) {
-  const auto loaded = LoadedModel::load(o.model);
+  const auto loaded = o.model.load();
   if (!loaded) return fail(loaded.error());
   const auto prompt = read_prompt(o, **loaded);
   if (!prompt) return fail(prompt.error());
-  const std::uint32_t pool_tokens =
-      o.pool_tokens != 0 ? o.pool_tokens : (*loaded)->config.positions_max;
-  auto instance =
-      Instance::make(**loaded, parse_storage_format(o.format).value(), pool_tokens, o.chunk_tokens);
+  auto instance = Instance::make(**loaded, {.device = parse_device(o.device).value(),
+                                            .format = parse_storage_format(o.format).value(),
+                                            .pool_tokens = o.pool_tokens,
+                                            .chunk_tokens = o.chunk_tokens});
   if (!instance) return fail(instance.error());
   const auto connection = connect(o, instance->ns);
   if (!connection) return fail(connection.error());

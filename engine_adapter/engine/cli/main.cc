@@ -5,18 +5,24 @@
 
 namespace kvtier::engine::cli {
 
-Result<Instance> Instance::make(const LoadedModel& loaded, StorageFormat format,
-                                std::uint32_t pool_tokens, std::uint32_t chunk_tokens) {
-  auto ns = loaded.ns(format);
-  if (!ns) return ns.error();
-  const RecordLayout layout = RecordLayout::of(*ns);
-  auto pool =
-      PagePool::create(layout, pool_tokens / kBlockTokens + (pool_tokens % kBlockTokens != 0));
-  if (!pool) return pool.error();
-  const std::uint32_t rows = std::min(chunk_tokens, loaded.config.positions_max);
-  return Instance{
-      std::move(*ns), std::move(*pool),
-      std::make_unique<Llama>(loaded.config, loaded.weights, kernels::cpu_kernels(), layout, rows)};
+void ModelOptions::add_to(CLI::App& command) {
+  auto* from = command.add_option_group("model")->require_option(1);
+  from->add_option("--model", directory, "Directory with config.json, tokenizer.json and weights");
+  from->add_option("--random-weights", random_shape,
+                   "Weights drawn from a seed for a shape: llama-3.1-8b, llama-3.2-1b, qwen2.5-7b, "
+                   "qwen3-8b, tiny, or a config.json");
+  command.add_option("--weights-seed", seed, "Of --random-weights")->capture_default_str();
+}
+
+Result<std::unique_ptr<LoadedModel>> ModelOptions::load() const {
+  return random_shape.empty() ? LoadedModel::load(directory)
+                              : LoadedModel::random(random_shape, seed);
+}
+
+void add_device_option(CLI::App& command, std::string& device) {
+  command.add_option("--device", device, "Where to compute: cpu, cuda or cuda:N")
+      ->check(check_device)
+      ->capture_default_str();
 }
 
 namespace {
@@ -32,6 +38,9 @@ Examples:
   Without a cache, sampled with a seed:
     kvtier-engine generate --model DIR --no-cache --prompt "To mount a disk," \
         --max-tokens 40 --temperature 0.8 --top-p 0.95 --seed 7
+  On a GPU, a model of a known shape with random weights and a prompt of random tokens:
+    kvtier-engine generate --device cuda --random-weights llama-3.1-8b \
+        --prompt-length 32768 --max-tokens 16 --repeat 2
   What each storage format costs in quality:
     kvtier-engine score --model DIR --text-file heldout.txt --context 2048
 

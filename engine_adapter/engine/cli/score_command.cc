@@ -12,9 +12,10 @@ constexpr const char* kNote =
 struct ScoreOptions {
   std::string model;
   std::string text_file;
-  std::vector<std::string> formats{"fp8_e4m3", "fp8_e5m2", "bf16", "f32"};
-  std::uint32_t context = 0;  // 0: as many as the model takes
-  std::uint32_t chunk_tokens = 512;
+  std::vector<std::string> formats;  // none: all that the device has
+  std::uint32_t context = 0;         // 0: as many as the model takes
+  std::string device = "cpu";
+  std::uint32_t chunk_tokens = 0;
   bool json = false;
 };
 
@@ -24,12 +25,15 @@ void add_options(CLI::App& command, ScoreOptions& o) {
   command.add_option("--text-file", o.text_file, "The text to score, UTF-8")->required();
   command.add_option("--storage-format", o.formats, "fp8_e4m3, fp8_e5m2, bf16 or f32; repeatable")
       ->check(check_storage_format)
-      ->capture_default_str();
+      ->default_str("all, f32 on the CPU only");
   command.add_option("--context", o.context, "Tokens of a window; 0: max_position_embeddings")
       ->capture_default_str();
-  command.add_option("--chunk-tokens", o.chunk_tokens, "Tokens computed at once")
-      ->check(CLI::Range(1U, 1U << 16))
+  command
+      .add_option("--chunk-tokens", o.chunk_tokens,
+                  "Tokens computed at once; 0: 512 on the CPU, 8192 on a GPU")
+      ->check(CLI::Range(0U, 1U << 16))
       ->capture_default_str();
+  add_device_option(command, o.device);
   command.add_flag("--json", o.json, "Print JSON");
 }
 
@@ -66,16 +70,22 @@ int score_text(const ScoreOptions& o) {
   }
   const auto text = read_file(o.text_file);
   if (!text) return fail(text.error());
-  const auto tokens = (*loaded)->tokenizer.encode(*text);
+  const auto tokens = (*loaded)->tokenizer->encode(*text);
   if (!tokens) return fail(tokens.error());
 
+  const Device device = parse_device(o.device).value();
+  std::vector<std::string> formats = o.formats;
+  if (formats.empty()) formats = {"fp8_e4m3", "fp8_e5m2", "bf16"};
+  if (o.formats.empty() && !device.cuda) formats.emplace_back("f32");
   std::vector<std::pair<std::string, Score>> scores;
-  for (const std::string& format : o.formats) {
-    auto instance =
-        Instance::make(**loaded, parse_storage_format(format).value(), context, o.chunk_tokens);
+  for (const std::string& format : formats) {
+    auto instance = Instance::make(**loaded, {.device = device,
+                                              .format = parse_storage_format(format).value(),
+                                              .pool_tokens = context,
+                                              .chunk_tokens = o.chunk_tokens});
     if (!instance) return fail(instance.error());
     const auto scored =
-        score(*instance->model, *instance->pool, (*loaded)->tokenizer, *tokens, context);
+        score(*instance->model, *instance->pool, *(*loaded)->tokenizer, *tokens, context);
     if (!scored) return fail(scored.error());
     scores.emplace_back(format, *scored);
   }

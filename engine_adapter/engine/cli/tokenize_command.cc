@@ -14,7 +14,7 @@ int tokenize_text(const TokenizeOptions& o) {
   if (!loaded) return fail(loaded.error());
   const auto text = read_file(o.text_file);
   if (!text) return fail(text.error());
-  const auto tokens = (*loaded)->tokenizer.encode(*text);
+  const auto tokens = (*loaded)->tokenizer->encode(*text);
   if (!tokens) return fail(tokens.error());
   if (o.json) {
     std::printf("%s\n", Json({{"tokens", tokens->size()}, {"ids", *tokens}}).dump().c_str());

@@ -1,0 +1,43 @@
+// A model with random weights on a GPU and prompts for it.
+#pragma once
+
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+#include "bench/gpu_engine.h"
+#include "engine_adapter/engine/generator.h"
+#include "engine_adapter/engine/instance.h"
+
+namespace kvtier::bench {
+
+template <class T>
+T need(Result<T> result) {
+  if (!result) throw std::runtime_error(result.error().message);
+  if constexpr (!std::is_void_v<T>) return std::move(*result);
+}
+
+struct EngineSetup {
+  // Room for two prompts of the longest kind.
+  explicit EngineSetup(const GpuEngineOptions& options)
+      : loaded(need(engine::LoadedModel::random(options.shape, 1))),
+        instance(need(
+            engine::Instance::make(*loaded, {.device = {.cuda = 0},
+                                             .format = need(parse_storage_format(options.format)),
+                                             .pool_tokens = 2 * options.prompt_tokens + 4096,
+                                             .chunk_tokens = options.chunk_tokens}))) {}
+
+  engine::Model& model() { return *instance.model; }
+  engine::PagePool& pool() { return *instance.pool; }
+  std::vector<Token> prompt(std::uint32_t tokens, std::uint64_t seed) const {
+    engine::SplitMix64 random(seed);
+    std::vector<Token> made(tokens);
+    for (Token& token : made) token = static_cast<Token>(random.next() % loaded->config.vocab_size);
+    return made;
+  }
+
+  std::unique_ptr<engine::LoadedModel> loaded;
+  engine::Instance instance;
+};
+
+}  // namespace kvtier::bench

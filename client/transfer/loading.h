@@ -1,0 +1,22 @@
+// What is behind a Load, whichever processor copies.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kvtier/client.h"
+
+namespace kvtier::transfer {
+
+class Loading {
+ public:
+  virtual ~Loading() = default;
+  // As the public functions of the same names.
+  virtual std::uint32_t blocks() const noexcept = 0;
+  virtual std::span<const BlockFault> faults() const noexcept = 0;
+  virtual std::span<std::byte* const> records() const noexcept = 0;
+  virtual void wait_layer(std::uint32_t layer, Stream stream) = 0;
+  virtual std::uint32_t finish() = 0;
+};
+
+}  // namespace kvtier::transfer

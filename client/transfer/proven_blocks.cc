@@ -1,0 +1,38 @@
+#include "client/transfer/proven_blocks.h"
+
+#include "client/record/record.h"
+#include "client/session/session.h"
+
+namespace kvtier::transfer {
+
+using session::Counters;
+using session::HeldBlocks;
+
+ProvenBlocks prove(const HeldBlocks& hold, const std::vector<HeldBlocks::Block>& blocks,
+                   std::size_t count, const HeaderOf& header_of) {
+  ProvenBlocks proven;
+  const auto note_fault = [&](std::uint32_t block, Error error) {
+    Counters::add(hold.session()->counters().faults);
+    proven.faults.push_back({block, std::move(error)});
+  };
+  proven.slots.reserve(count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (blocks[i].presence == HeldBlocks::Presence::on_its_way) break;
+    if (blocks[i].presence == HeldBlocks::Presence::failed) {
+      note_fault(i, make_error(Errc::io, "kvtierd could not bring the block to memory"));
+      break;
+    }
+    const BlockIdentity identity{hold.ns().id, hold.keys()[i], hold.parent(i), i};
+    if (auto good = verify_header(header_of(i), hold.ns().layout, identity, hold.tokens(i));
+        !good) {
+      Counters::add(hold.session()->counters().proof_faults);
+      hold.session()->report_bad(identity.key);
+      note_fault(i, good.error());
+      break;
+    }
+    proven.slots.push_back(blocks[i].slot);
+  }
+  return proven;
+}
+
+}  // namespace kvtier::transfer

@@ -1,0 +1,79 @@
+// A language model as the engine sees it: steps over rows (tokens) of one or more sequences whose
+// KV is paged. Llama computes on the CPU, CudaLlama on a GPU.
+//
+// Every implementation keeps the rule that a hit equals a miss: in each layer of a step the new K
+// and V go to exact pages, the blocks they complete are quantised into their records, and attention
+// reads every complete earlier block from its record and only the row's own block exactly. So
+// results depend neither on how rows are grouped into steps nor on whether a block was computed or
+// restored. Where a row's bits depend on how many rows are computed with it, this holds for rows of
+// Stage::prompt, and for those of Stage::answer in steps of the same size.
+//
+// One thread; one step at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "engine_adapter/engine/model_config.h"
+#include "engine_adapter/engine/sampler.h"
+#include "engine_adapter/engine/sequence.h"
+#include "kvtier/client.h"
+
+namespace kvtier::engine {
+
+// What rows are to the cache.
+enum class Stage : std::uint8_t {
+  prompt,  // of blocks that may be restored instead: with the same bits however they are grouped
+  answer,  // a prompt's last tokens, which are always computed, and what is chosen after them
+};
+
+struct StepInput {
+  Sequence* sequence = nullptr;
+  std::span<const Token> tokens;  // appended to the sequence; at least one
+  std::uint32_t logit_rows = 0;   // how many of the last tokens' logits are wanted
+  Stage stage = Stage::prompt;
+};
+
+// How the token after an input's last one is chosen.
+struct Choice {
+  SamplerOptions options;
+  double unit = 0;  // the draw, where options.temperature is not 0
+};
+
+// Called in each layer before its attention: has the work that follows wait for what the layer
+// attends to.
+using LayerGate = std::function<void(std::uint32_t layer)>;
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  // Appends each input's tokens (below vocab_size) to its sequence. `logits`, in host memory, takes
+  // [sum of logit_rows][vocab_size], in the order of the inputs; where none are wanted, the step
+  // may still be computing when this returns. Errors: no_space (the page pool), before anything has
+  // changed but what is reserved.
+  virtual Result<void> step(std::span<const StepInput> inputs, std::span<float> logits,
+                            const LayerGate& gate = {}) = 0;
+
+  // The same, and chooses the next token of every input: logit_rows is 1 in each.
+  virtual Result<void> step_and_choose(std::span<const StepInput> inputs,
+                                       std::span<const Choice> choices, std::span<Token> tokens,
+                                       const LayerGate& gate = {}) = 0;
+
+  // What the steps are ordered on.
+  virtual Stream stream() const noexcept { return {}; }
+  // Returns once every step has been computed.
+  virtual void wait() {}
+  // Whether steps can attend to records in the cache's device tier.
+  virtual bool reads_device_tier() const noexcept { return false; }
+
+  // Whether a row of Stage::answer, too, has the same bits however many rows a step has.
+  virtual bool rows_are_independent() const noexcept { return true; }
+
+  virtual const ModelConfig& config() const noexcept = 0;
+  // The most rows of a step.
+  virtual std::uint32_t rows_max() const noexcept = 0;
+};
+
+}  // namespace kvtier::engine

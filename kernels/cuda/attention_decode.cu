@@ -1,0 +1,402 @@
+#include "kernels/cuda/attention_decode.cuh"
+
+#include <algorithm>
+
+#include "client/base/check.h"
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/error.h"
+
+namespace kvtier::kernels::cuda {
+namespace {
+
+using device::BlockScales;
+using device::Deal;
+using device::DecodeTile;
+using device::ExactBlock;
+using device::Queries;
+using device::SlotBlock;
+
+constexpr int kThreads = kDecodeWarps * 32;
+constexpr int kCombineThreads = 256;
+constexpr std::uint32_t kGroupMax = 16;
+
+template <typename Stored, int kHeadDim>
+struct DecodeShape {
+  static constexpr int kSlotBytes = SlotBlock<Stored, kHeadDim>::kBytes;
+  // Enough copies in flight to cover the memory's latency, with two thread blocks an SM or more.
+  static constexpr int kSlots = kSlotBytes <= 2048 ? 4 : kSlotBytes <= 8192 ? 3 : 2;
+  static constexpr int kRingBytes = kDecodeWarps * kSlots * kSlotBytes;
+  // Of an SM; what limits the registers of a thread.
+  static constexpr int thread_blocks(int head_tiles) {
+    return head_tiles == 1 && kHeadDim <= 128 && kRingBytes <= 52 * 1024 ? 4 : 2;
+  }
+
+  static constexpr int merge_bytes(int head_tiles) {
+    return kDecodeWarps * head_tiles * 8 * (kHeadDim + 2) * static_cast<int>(sizeof(float));
+  }
+  static constexpr int shared_bytes(int head_tiles) {
+    return kRingBytes > merge_bytes(head_tiles) ? kRingBytes : merge_bytes(head_tiles);
+  }
+};
+
+// What a thread block has to do.
+struct PartWork {
+  std::uint32_t row;
+  std::uint32_t kv_head;
+  std::uint32_t first_block;
+  int stored_blocks;
+  int exact_tokens;  // of the row's own block, up to the row; 0 where it is in another part
+};
+
+__device__ bool find_work(const DecodeParams& params, PartWork& work) {
+  work.kv_head = blockIdx.x;
+  work.first_block = blockIdx.y * kPartBlocks;
+  work.row = blockIdx.z;
+  const std::uint32_t position = params.step.positions[work.row];
+  const std::uint32_t own = position / kTileTokens;
+  if (params.step.row_sequence[work.row] == kNoSequence || own < work.first_block) return false;
+  const std::uint32_t before = own - work.first_block;
+  work.stored_blocks = static_cast<int>(min(before, static_cast<std::uint32_t>(kPartBlocks)));
+  work.exact_tokens = before < kPartBlocks ? static_cast<int>(position % kTileTokens) + 1 : 0;
+  return true;
+}
+
+// The records of a warp's blocks, a lane each.
+template <typename Stored>
+struct WarpRecords {
+  const std::byte* record = nullptr;
+  BlockScales scales;
+
+  __device__ WarpRecords(const DecodeParams& params, const PartWork& work, int warp, int lane) {
+    const int block = warp + lane * kDecodeWarps;
+    if (block >= work.stored_blocks) return;
+    const std::uint32_t sequence = params.step.row_sequence[work.row];
+    record = params.step.block_tables[sequence][work.first_block + block];
+    if constexpr (Stored::kBytes == 1) {
+      const std::size_t head = work.kv_head * sizeof(float);
+      const float v = *reinterpret_cast<const float*>(record + params.v_scale_offset + head);
+      scales.k = *reinterpret_cast<const float*>(record + params.k_scale_offset + head);
+      scales.v_log2 = __log2f(v);
+      scales.v_inverse = __frcp_rn(v);
+    }
+  }
+  __device__ BlockScales scales_of(int index) const {
+    if constexpr (Stored::kBytes != 1) return {};
+    return {__shfl_sync(0xFFFFFFFF, scales.k, index), __shfl_sync(0xFFFFFFFF, scales.v_log2, index),
+            __shfl_sync(0xFFFFFFFF, scales.v_inverse, index)};
+  }
+  __device__ const std::byte* of(int index) const {
+    return reinterpret_cast<const std::byte*>(
+        __shfl_sync(0xFFFFFFFF, reinterpret_cast<unsigned long long>(record), index));
+  }
+};
+
+template <typename Stored, int kHeadDim>
+__device__ ExactBlock<Stored, kHeadDim> exact_block(const DecodeParams& params,
+                                                    const PartWork& work, int lane) {
+  const ExactPage page = params.step.pages[params.step.row_page[work.row]];
+  const Bf16* k = page.values + params.layer * page.layer_stride +
+                  std::size_t{work.kv_head} * kTileTokens * kHeadDim;
+  const Bf16* v = k + std::size_t{params.kv_heads} * kTileTokens * kHeadDim;
+  return {k, v, work.exact_tokens, lane};
+}
+
+// The warps' tiles into one part of the workspace.
+template <typename Stored, int kHeadDim, int kHeadTiles>
+__device__ void merge_warps(const DecodeTile<kHeadDim, kHeadTiles>& tile,
+                            const DecodeParams& params, const PartWork& work, std::byte* shared) {
+  constexpr int kRows = kHeadTiles * 8;
+  constexpr int kVDims = Deal<Stored, kHeadDim>::kVDims;
+  auto* sums = reinterpret_cast<float*>(shared);  // [warps][kRows][kHeadDim]
+  float* largest = sums + kDecodeWarps * kRows * kHeadDim;
+  float* totals = largest + kDecodeWarps * kRows;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int group = static_cast<int>(params.group);
+
+  __syncthreads();  // the rings are done with
+#pragma unroll
+  for (int at = 0; at < kHeadTiles * 2; ++at) {
+    const int row = at / 2 * 8 + lane % 4 * 2 + at % 2;
+    const float total = device::sum_of_column(tile.total[at / 2][at % 2]);
+    if (row >= group) continue;
+    if (lane / 4 == 0) {
+      largest[warp * kRows + row] = tile.largest[at / 2][at % 2];
+      totals[warp * kRows + row] = total;
+    }
+    float* to = sums + (warp * kRows + row) * kHeadDim;
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 8; i += 4) {
+      const int dim = Deal<Stored, kHeadDim>::v_dim(i / kVDims, lane / 4) + i % kVDims;
+      const float* first = tile.sums[at / 2][i / 2] + at % 2;
+      const float* second = tile.sums[at / 2][i / 2 + 1] + at % 2;
+      *reinterpret_cast<float4*>(to + dim) = {first[0], first[2], second[0], second[2]};
+    }
+  }
+  __syncthreads();
+
+  const std::size_t part =
+      ((std::size_t{work.row} * params.kv_heads + work.kv_head) * params.parts + blockIdx.y) *
+      params.group;
+  for (int i = static_cast<int>(threadIdx.x); i < group * (kHeadDim / 4); i += kThreads) {
+    const int row = i / (kHeadDim / 4);
+    const int dim = i % (kHeadDim / 4) * 4;
+    float most = -INFINITY;
+#pragma unroll
+    for (int w = 0; w < kDecodeWarps; ++w) most = fmaxf(most, largest[w * kRows + row]);
+    float total = 0;
+    float4 sum = {0, 0, 0, 0};
+#pragma unroll
+    for (int w = 0; w < kDecodeWarps; ++w) {
+      const float decay = device::exp2_fast(largest[w * kRows + row] - most);
+      const float4 x = *reinterpret_cast<const float4*>(sums + (w * kRows + row) * kHeadDim + dim);
+      total = __fmaf_rn(totals[w * kRows + row], decay, total);
+      sum = {__fmaf_rn(x.x, decay, sum.x), __fmaf_rn(x.y, decay, sum.y),
+             __fmaf_rn(x.z, decay, sum.z), __fmaf_rn(x.w, decay, sum.w)};
+    }
+    *reinterpret_cast<float4*>(params.part_sums + (part + row) * kHeadDim + dim) = sum;
+    if (dim == 0) params.part_sizes[part + row] = {most, total};
+  }
+}
+
+template <typename Stored, int kHeadDim, int kHeadTiles>
+__global__ void __launch_bounds__(kThreads,
+                                  (DecodeShape<Stored, kHeadDim>::thread_blocks(kHeadTiles)))
+    decode_parts(const __grid_constant__ DecodeParams params) {
+  using Shape = DecodeShape<Stored, kHeadDim>;
+  extern __shared__ __align__(16) std::byte shared[];
+  PartWork work;
+  device::release_dependent_kernel();
+  device::wait_for_previous_kernel();
+  if (!find_work(params, work)) return;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+
+  const WarpRecords<Stored> records(params, work, warp, lane);
+  const int blocks = (work.stored_blocks - warp + kDecodeWarps - 1) / kDecodeWarps;
+  std::byte* ring = shared + warp * Shape::kSlots * Shape::kSlotBytes;
+  const std::size_t k_at =
+      params.k_offset + std::size_t{work.kv_head} * SlotBlock<Stored, kHeadDim>::kHeadBytes;
+  const std::size_t v_at =
+      params.v_offset + std::size_t{work.kv_head} * SlotBlock<Stored, kHeadDim>::kHeadBytes;
+  const auto fetch = [&](int index) {
+    if (index < blocks) {
+      const std::byte* record = records.of(index);
+      SlotBlock<Stored, kHeadDim>::fetch(ring + index % Shape::kSlots * Shape::kSlotBytes,
+                                         record + k_at, record + v_at, lane);
+    }
+    device::commit_copies();
+  };
+#pragma unroll
+  for (int index = 0; index < Shape::kSlots; ++index) fetch(index);
+
+  const std::size_t first_head =
+      std::size_t{work.row} * params.kv_heads * params.group + work.kv_head * params.group;
+  const Bf16* const q = params.q + first_head * kHeadDim;
+  const int group = static_cast<int>(params.group);
+  DecodeTile<kHeadDim, kHeadTiles> tile;
+  if (work.exact_tokens != 0 && warp == work.stored_blocks % kDecodeWarps) {
+    const Queries<Stored, device::StoredBf16, kHeadDim, kHeadTiles> queries(
+        q, group, params.scale_log2, lane);
+    device::attend_to_block(tile, queries, exact_block<Stored, kHeadDim>(params, work, lane), {},
+                            lane);
+  }
+  const Queries<Stored, Stored, kHeadDim, kHeadTiles> queries(q, group, params.scale_log2, lane);
+  for (int index = 0; index < blocks; ++index) {
+    device::wait_copies<Shape::kSlots - 1>();
+    const SlotBlock<Stored, kHeadDim> block = {ring + index % Shape::kSlots * Shape::kSlotBytes,
+                                               lane};
+    device::attend_to_block(tile, queries, block, records.scales_of(index), lane);
+    fetch(index + Shape::kSlots);
+  }
+  device::wait_copies<0>();
+  merge_warps<Stored>(tile, params, work, shared);
+}
+
+// A sum of parts, relative to the largest score among them.
+struct PartSum {
+  float most = -INFINITY;
+  float total = 0;
+  float4 sum = {0, 0, 0, 0};
+
+  __device__ void add(float decay, float other_total, const float4& x) {
+    total = __fmaf_rn(other_total, decay, total);
+    sum = {__fmaf_rn(x.x, decay, sum.x), __fmaf_rn(x.y, decay, sum.y), __fmaf_rn(x.z, decay, sum.z),
+           __fmaf_rn(x.w, decay, sum.w)};
+  }
+  // To the same sum relative to `larger`.
+  __device__ void rescale(float larger) {
+    const float decay = device::exp2_fast(most - larger);
+    total = __fmul_rn(total, decay);
+    sum = {__fmul_rn(sum.x, decay), __fmul_rn(sum.y, decay), __fmul_rn(sum.z, decay),
+           __fmul_rn(sum.w, decay)};
+    most = larger;
+  }
+};
+
+// The parts team, team + kTeams, ...; several are loaded at a time.
+template <int kHeadDim, int kTeams>
+__device__ PartSum sum_parts(const DecodeParams& params, std::size_t first, int parts, int team,
+                             int column) {
+  constexpr int kAtOnce = 8;
+  PartSum result;
+  for (int part = team; part < parts; part += kTeams * kAtOnce) {
+    float2 sizes[kAtOnce];
+    float4 sums[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const std::size_t at = first + std::size_t(part + i * kTeams) * params.group;
+      const bool is_part = part + i * kTeams < parts;
+      sizes[i] = is_part ? params.part_sizes[at] : float2{-INFINITY, 0};
+      sums[i] =
+          is_part ? *reinterpret_cast<const float4*>(params.part_sums + at * kHeadDim + column * 4)
+                  : float4{0, 0, 0, 0};
+    }
+    float most = result.most;
+#pragma unroll
+    for (const float2& size : sizes) most = fmaxf(most, size.x);
+    result.rescale(most);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      result.add(device::exp2_fast(sizes[i].x - most), sizes[i].y, sums[i]);
+    }
+  }
+  return result;
+}
+
+// Out of the parts of a row and head: teams of kHeadDim / 4 threads take the parts in turn.
+template <int kHeadDim>
+__global__ void __launch_bounds__(kCombineThreads)
+    combine_parts(const __grid_constant__ DecodeParams params) {
+  constexpr int kColumns = kHeadDim / 4;
+  constexpr int kTeams = kCombineThreads / kColumns;
+  __shared__ float2 sizes[kTeams];
+  __shared__ float4 sums[kTeams][kColumns];
+  device::release_dependent_kernel();
+  device::wait_for_previous_kernel();
+  const std::uint32_t row = blockIdx.y;
+  const std::uint32_t head = blockIdx.x;
+  const std::uint32_t position = params.step.positions[row];
+  if (params.step.row_sequence[row] == kNoSequence) return;
+  const int parts = static_cast<int>(position / (kTileTokens * kPartBlocks)) + 1;
+  const std::size_t first =
+      (std::size_t{row} * params.kv_heads + head / params.group) * params.parts * params.group +
+      head % params.group;
+
+  const int thread = static_cast<int>(threadIdx.x);
+  const int team = thread / kColumns;
+  const int column = thread % kColumns;
+  if (team < kTeams) {
+    const PartSum part = sum_parts<kHeadDim, kTeams>(params, first, parts, team, column);
+    sums[team][column] = part.sum;
+    if (column == 0) sizes[team] = {part.most, part.total};
+  }
+  __syncthreads();
+  if (thread >= kColumns) return;
+  PartSum all;
+#pragma unroll
+  for (const float2& size : sizes) all.most = fmaxf(all.most, size.x);
+#pragma unroll
+  for (int other = 0; other < kTeams; ++other) {
+    all.add(device::exp2_fast(sizes[other].x - all.most), sizes[other].y, sums[other][thread]);
+  }
+  const float inverse = __frcp_rn(all.total);
+  const std::uint32_t heads = params.kv_heads * params.group;
+  auto* out = reinterpret_cast<uint2*>(params.out + (std::size_t{row} * heads + head) * kHeadDim);
+  out[thread] = {device::pack_bf16(all.sum.x * inverse, all.sum.y * inverse),
+                 device::pack_bf16(all.sum.z * inverse, all.sum.w * inverse)};
+}
+
+template <typename Stored, int kHeadDim, int kHeadTiles>
+void launch_decode(const DecodeParams& params, Stream stream) {
+  constexpr int kShared = DecodeShape<Stored, kHeadDim>::shared_bytes(kHeadTiles);
+  const std::uint32_t rows = params.step.rows;
+  device::allow_shared_memory(decode_parts<Stored, kHeadDim, kHeadTiles>, kShared);
+  device::launch_dependent(decode_parts<Stored, kHeadDim, kHeadTiles>,
+                           {.grid = dim3(params.kv_heads, params.parts, rows),
+                            .threads = kThreads,
+                            .shared_bytes = kShared},
+                           stream, params);
+  device::launch_dependent(
+      combine_parts<kHeadDim>,
+      {.grid = dim3(params.kv_heads * params.group, rows), .threads = kCombineThreads}, stream,
+      params);
+}
+
+template <typename Stored, int kHeadDim>
+void launch_decode_of_group(const DecodeParams& params, Stream stream) {
+  if (params.group <= 8) {
+    launch_decode<Stored, kHeadDim, 1>(params, stream);
+  } else {
+    launch_decode<Stored, kHeadDim, 2>(params, stream);
+  }
+}
+
+template <typename Stored>
+void launch_decode_of_type(std::uint32_t head_dim, const DecodeParams& params, Stream stream) {
+  switch (head_dim) {
+    case 64:
+      return launch_decode_of_group<Stored, 64>(params, stream);
+    case 96:
+      return launch_decode_of_group<Stored, 96>(params, stream);
+    case 128:
+      return launch_decode_of_group<Stored, 128>(params, stream);
+    default:
+      return launch_decode_of_group<Stored, 256>(params, stream);
+  }
+}
+
+std::uint32_t parts_of(std::uint32_t context_max) {
+  constexpr std::uint32_t kPartTokens = kPartBlocks * kTileTokens;
+  return std::max((context_max + kPartTokens - 1) / kPartTokens, 1U);
+}
+
+std::size_t part_rows(std::uint32_t rows, std::uint32_t heads, std::uint32_t context_max) {
+  return std::size_t{rows} * heads * parts_of(context_max);
+}
+
+}  // namespace
+
+std::size_t decode_workspace_bytes(const RecordLayout& layout, std::uint32_t rows,
+                                   std::uint32_t heads, std::uint32_t context_max) {
+  return part_rows(rows, heads, context_max) * (layout.head_dim_v * sizeof(float) + sizeof(float2));
+}
+
+void decode_attention(const DecodeAttentionArgs& args, Stream stream) {
+  const RecordLayout& layout = args.layout;
+  const std::uint32_t dim = layout.head_dim_k;
+  KVTIER_CHECK(layout.block_tokens == kTileTokens && dim == layout.head_dim_v);
+  KVTIER_CHECK(dim == 64 || dim == 96 || dim == 128 || dim == 256);
+  KVTIER_CHECK(args.heads % layout.kv_heads == 0 && args.heads / layout.kv_heads <= kGroupMax);
+  if (args.step.rows == 0) return;
+
+  DecodeParams params = {};
+  params.step = args.step;
+  params.q = args.q;
+  params.out = args.out;
+  params.part_sums = static_cast<float*>(args.workspace);
+  params.part_sizes = reinterpret_cast<float2*>(
+      params.part_sums + part_rows(args.step.rows, args.heads, args.context_max) * dim);
+  params.k_offset = layout.k_offset(args.layer, 0);
+  params.v_offset = layout.v_offset(args.layer, 0);
+  params.k_scale_offset = layout.scale_offset(args.layer, false, 0);
+  params.v_scale_offset = layout.scale_offset(args.layer, true, 0);
+  params.layer = args.layer;
+  params.kv_heads = layout.kv_heads;
+  params.group = args.heads / layout.kv_heads;
+  params.parts = parts_of(args.context_max);
+  params.scale_log2 = args.scale * 1.44269504F;
+  switch (layout.format) {
+    case StorageFormat::fp8_e4m3:
+      return launch_decode_of_type<device::StoredE4m3>(dim, params, stream);
+    case StorageFormat::fp8_e5m2:
+      return launch_decode_of_type<device::StoredE5m2>(dim, params, stream);
+    case StorageFormat::bf16:
+      return launch_decode_of_type<device::StoredBf16>(dim, params, stream);
+    case StorageFormat::f32:
+      break;
+  }
+  KVTIER_CHECK(!"decode_attention: records of FP32 are the CPU backend's alone");
+}
+
+}  // namespace kvtier::kernels::cuda

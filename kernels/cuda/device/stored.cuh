@@ -1,0 +1,59 @@
+// Stored elements as pairs for the tensor cores: FP8 as FP16, in which both formats are exact; BF16
+// as it is. Scales are not applied here.
+#pragma once
+
+#include <cstdint>
+
+namespace kvtier::kernels::cuda::device {
+
+// kInterleaved: widen() gives of four codes numbers 0 and 2, then 1 and 3; else 0 and 1, then 2
+// and 3.
+struct StoredE4m3 {
+  static constexpr int kBytes = 1;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  static constexpr bool kInterleaved = false;  // one instruction a pair
+#else
+  static constexpr bool kInterleaved = true;
+#endif
+};
+struct StoredE5m2 {
+  static constexpr int kBytes = 1;
+  static constexpr bool kInterleaved = true;
+};
+struct StoredBf16 {
+  static constexpr int kBytes = 2;
+  static constexpr bool kInterleaved = false;
+};
+
+// An E5M2 code is the upper half of the FP16 of the same value.
+__device__ inline void widen(StoredE5m2, std::uint32_t codes, std::uint32_t& first,
+                             std::uint32_t& second) {
+  first = codes << 8 & 0xFF00FF00U;
+  second = codes & 0xFF00FF00U;
+}
+
+__device__ inline void widen(StoredE4m3, std::uint32_t codes, std::uint32_t& first,
+                             std::uint32_t& second) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  asm("{\n"
+      ".reg .b16 low, high;\n"
+      "mov.b32 {low, high}, %2;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, low;\n"
+      "cvt.rn.f16x2.e4m3x2 %1, high;\n"
+      "}\n"
+      : "=r"(first), "=r"(second)
+      : "r"(codes));
+#else
+  // The digits of a code, moved to those of an FP16, have an exponent that is 8 too small. NaN
+  // comes out finite: a NaN in a record is of a model that is broken anyway.
+  constexpr std::uint32_t kSigns = 0x80008000;
+  constexpr std::uint32_t kDigits = 0x3F803F80;
+  constexpr std::uint32_t kTwoToThe8 = 0x5C005C00;
+  const std::uint32_t low = (codes << 8 & kSigns) | (codes << 7 & kDigits);
+  const std::uint32_t high = (codes & kSigns) | (codes >> 1 & kDigits);
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(first) : "r"(low), "r"(kTwoToThe8));
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(second) : "r"(high), "r"(kTwoToThe8));
+#endif
+}
+
+}  // namespace kvtier::kernels::cuda::device

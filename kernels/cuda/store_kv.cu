@@ -1,0 +1,132 @@
+// Norm and rotation of Q and K, and K and V into exact pages. A thread block to a row; kLanes lanes
+// to a head, each holding four elements of the head's first half and their partners of the second.
+#include "kernels/cuda/formats.cuh"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/launch.cuh"
+
+namespace kvtier::kernels::cuda {
+namespace {
+
+constexpr std::uint32_t kThreads = 256;
+constexpr std::uint32_t kHeadDimMax = 256;
+constexpr int kQuad = 4;
+
+struct HeadHalves {
+  float a[kQuad];  // elements i .. i + 3
+  float b[kQuad];  // elements i + half .. i + half + 3
+};
+
+__device__ __forceinline__ void load_quad(const Bf16* at, float* x) {
+  const Decoded<DType::bf16, kQuad> quad(load_chunk<8>(reinterpret_cast<const std::byte*>(at)));
+#pragma unroll
+  for (int i = 0; i < kQuad; ++i) x[i] = quad.x[i];
+}
+
+__device__ __forceinline__ void store_quad(Bf16* at, const float* x) {
+  Chunk<8> chunk;
+  chunk.words[0] = encode_word<DType::bf16, false>(x, 1.0F);
+  chunk.words[1] = encode_word<DType::bf16, false>(x + 2, 1.0F);
+  store_chunk<8>(reinterpret_cast<std::byte*>(at), chunk);
+}
+
+// Lanes beyond the head hold zeros. Called by whole groups of kLanes.
+template <int kLanes>
+__device__ __forceinline__ void normalise(HeadHalves& x, const float* weight, std::uint32_t i,
+                                          std::uint32_t half, float epsilon) {
+  float squares = 0;
+#pragma unroll
+  for (int j = 0; j < kQuad; ++j) {
+    squares = fmaf(x.a[j], x.a[j], squares);
+    squares = fmaf(x.b[j], x.b[j], squares);
+  }
+#pragma unroll
+  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+    squares += __shfl_xor_sync(0xFFFFFFFF, squares, distance);
+  }
+  const float inverse = 1.0F / sqrtf(squares / static_cast<float>(2 * half) + epsilon);
+  if (i >= half) return;
+#pragma unroll
+  for (int j = 0; j < kQuad; ++j) {
+    x.a[j] *= inverse * weight[i + j];
+    x.b[j] *= inverse * weight[half + i + j];
+  }
+}
+
+// Where a K or V head of this row goes.
+__device__ __forceinline__ Bf16* page_row(const StoreKvArgs& args, std::uint32_t row,
+                                          std::uint32_t position, std::uint32_t side_head) {
+  const ExactPage page = args.step.pages[args.step.row_page[row]];
+  return page.values + args.layer * page.layer_stride +
+         (std::uint64_t{side_head} * kTileTokens + position % kTileTokens) * args.head_dim;
+}
+
+template <int kLanes>
+__global__ void __launch_bounds__(kThreads)
+    store_kv_kernel(const __grid_constant__ StoreKvArgs args) {
+  __shared__ float cosines[kHeadDimMax / 2];
+  __shared__ float sines[kHeadDimMax / 2];
+  const std::uint32_t row = blockIdx.x;
+  if (args.step.row_sequence[row] == kNoSequence) return;
+  const std::uint32_t position = args.step.positions[row];
+  const std::uint32_t half = args.head_dim / 2;
+  for (std::uint32_t i = threadIdx.x; i < half; i += kThreads) {
+    sincosf(static_cast<float>(position) * args.inverse_frequencies[i], &sines[i], &cosines[i]);
+  }
+  __syncthreads();
+
+  const std::uint32_t lane = threadIdx.x % kLanes;
+  const std::uint32_t i = lane * kQuad;
+  const std::uint32_t heads_all = args.heads + 2 * args.kv_heads;
+  constexpr std::uint32_t kHeadsAtOnce = kThreads / kLanes;
+  const std::uint32_t turns = (heads_all + kHeadsAtOnce - 1) / kHeadsAtOnce;
+  for (std::uint32_t turn = 0; turn < turns; ++turn) {  // whole warps, for the shuffles
+    const std::uint32_t head = turn * kHeadsAtOnce + threadIdx.x / kLanes;
+    const bool mine = head < heads_all && i < half;
+    HeadHalves x{};
+    if (mine) {
+      const Bf16* from = args.qkv + (std::uint64_t{row} * heads_all + head) * args.head_dim;
+      load_quad(from + i, x.a);
+      load_quad(from + half + i, x.b);
+    }
+    const bool is_q = head < args.heads;
+    const bool is_v = head >= args.heads + args.kv_heads;
+    // The weights differ between the heads of a warp, the shuffles do not.
+    if (args.q_norm != nullptr || args.k_norm != nullptr) {
+      const float* weight = is_q ? args.q_norm : is_v ? nullptr : args.k_norm;
+      HeadHalves normal = x;
+      normalise<kLanes>(normal, weight, weight != nullptr ? i : half, half, args.epsilon);
+      if (weight != nullptr) x = normal;
+    }
+    if (!mine) continue;
+    if (!is_v) {
+#pragma unroll
+      for (int j = 0; j < kQuad; ++j) {
+        const float a = x.a[j];
+        const float b = x.b[j];
+        x.a[j] = a * cosines[i + j] - b * sines[i + j];
+        x.b[j] = b * cosines[i + j] + a * sines[i + j];
+      }
+    }
+    Bf16* to = is_q ? args.q + (std::uint64_t{row} * args.heads + head) * args.head_dim
+                    : page_row(args, row, position, head - args.heads);
+    store_quad(to + i, x.a);
+    store_quad(to + half + i, x.b);
+  }
+}
+
+}  // namespace
+
+void store_kv(const StoreKvArgs& args, Stream stream) {
+  KVTIER_CHECK(args.head_dim % (2 * kQuad) == 0 && args.head_dim <= kHeadDimMax);
+  if (args.step.rows == 0) return;
+  if (args.head_dim <= 64) {
+    store_kv_kernel<8><<<args.step.rows, kThreads, 0, stream>>>(args);
+  } else if (args.head_dim <= 128) {
+    store_kv_kernel<16><<<args.step.rows, kThreads, 0, stream>>>(args);
+  } else {
+    store_kv_kernel<32><<<args.step.rows, kThreads, 0, stream>>>(args);
+  }
+  check_launch("store_kv");
+}
+
+}  // namespace kvtier::kernels::cuda

@@ -1,0 +1,36 @@
+#include "storage/memory/extent.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+namespace kvtier::storage {
+namespace {
+
+// The kernel's id of this boot, as the slot table keeps it; zero where /proc is not there.
+std::array<std::byte, 16> boot_id() {
+  std::array<std::byte, 16> id{};
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string text;
+  file >> text;
+  std::erase(text, '-');
+  if (const auto bytes = from_hex(text)) std::copy(bytes->begin(), bytes->end(), id.begin());
+  return id;
+}
+
+}  // namespace
+
+SlotTableHeader slot_table_header(ExtentId id, Tier tier, const Extent::Shape& shape) {
+  static const std::array<std::byte, 16> kBoot = boot_id();
+  SlotTableHeader header{};
+  header.extent_id = id.value;
+  header.tier = static_cast<std::uint32_t>(tier);
+  header.slots = shape.slots();
+  header.slot_bytes = shape.slot_bytes;
+  header.extent_bytes = shape.bytes;
+  std::memcpy(header.boot_id, kBoot.data(), sizeof header.boot_id);
+  return header;
+}
+
+}  // namespace kvtier::storage
