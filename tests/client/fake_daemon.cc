@@ -113,10 +113,14 @@ void FakeDaemon::publish(const Key& key, TierSet tiers, std::uint64_t slot) {
 }
 
 void FakeDaemon::enter(const Key& key, TierSet tiers) {
-  // Every block has the number 0: its key is enough here.
+  // A number for each key: blocks of one prefix share a bucket, which tells them apart by it.
   const auto any = [](std::uint32_t) { return true; };
-  if (directory_.number_of(key, any) == DirectoryWriter::kNoNumber) directory_.insert(key, 0);
-  directory_.set(key, 0, tiers);
+  std::uint32_t number = directory_.number_of(key, any);
+  if (number == DirectoryWriter::kNoNumber) {
+    number = static_cast<std::uint32_t>(directory_.blocks());  // none is ever erased here
+    directory_.insert(key, number);
+  }
+  directory_.set(key, number, tiers);
 }
 
 void FakeDaemon::run() {
