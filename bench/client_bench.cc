@@ -213,8 +213,11 @@ class Bench {
     daemon.cache->write_back(tokens, 0, pages.pages()).wait();
     value_or_throw(daemon.client->flush(soon()));
     // There are not slots at hand for all of them at once: the rest is promoted by loads.
-    for (std::uint32_t left = 20; in_hbm(daemon, tokens) < options_.blocks; --left) {
-      if (left == 0) throw std::runtime_error("the prompt does not come to be in HBM");
+    for (std::uint32_t left = 200; in_hbm(daemon, tokens) < options_.blocks; --left) {
+      if (left == 0) {
+        throw std::runtime_error("of " + std::to_string(options_.blocks) + " blocks only " +
+                                 std::to_string(in_hbm(daemon, tokens)) + " come to be in HBM");
+      }
       load_where(daemon, tokens, pages.pages());
       value_or_throw(daemon.client->flush(soon()));
     }

@@ -123,9 +123,10 @@ class CacheImpl final : public Cache {
 
 void queue_promotion(const std::shared_ptr<HeldBlocks>& hold,
                      const std::shared_ptr<CopyQueue>& copies, const std::shared_ptr<Gpu>& gpu,
-                     std::uint32_t blocks) {
-  if (!PromotionJob::worthwhile(*hold, blocks) || !hold->begin_use()) return;
-  copies->push(CopyQueue::Priority::promotion, std::make_shared<PromotionJob>(hold, blocks, gpu),
+                     std::uint32_t first, std::uint32_t blocks) {
+  if (!PromotionJob::worthwhile(*hold, first, blocks) || !hold->begin_use()) return;
+  copies->push(CopyQueue::Priority::promotion,
+               std::make_shared<PromotionJob>(hold, first, blocks, gpu),
                session::kPromotionsQueuedMax);
 }
 
@@ -133,9 +134,10 @@ Result<std::shared_ptr<Loading>> start_on_gpu(const std::shared_ptr<HeldBlocks>&
                                               const std::shared_ptr<CopyQueue>& copies,
                                               const std::shared_ptr<Gpu>& gpu, PageTable pages,
                                               Stream stream) {
-  auto load = gpu->load(hold, std::move(pages), stream, [hold, copies, gpu](std::uint32_t blocks) {
-    queue_promotion(hold, copies, gpu, blocks);
-  });
+  auto load = gpu->load(hold, std::move(pages), stream,
+                        [hold, copies, gpu](std::uint32_t first, std::uint32_t blocks) {
+                          queue_promotion(hold, copies, gpu, first, blocks);
+                        });
   if (!load) hold->end_use();
   return load;
 }
@@ -160,7 +162,7 @@ Result<std::shared_ptr<Loading>> start_load(const std::shared_ptr<HeldBlocks>& h
   // Not the job itself: it would keep itself alive.
   const auto blocks = std::make_shared<std::uint32_t>(0);
   auto job = std::make_shared<LoadJob>(hold, std::move(*table), [hold, copies, blocks] {
-    queue_promotion(hold, copies, nullptr, *blocks);
+    queue_promotion(hold, copies, nullptr, 0, *blocks);
   });
   *blocks = job->blocks();
   if (*blocks == 0 || copies->push(CopyQueue::Priority::load, job, session::kLoadsQueuedMax))

@@ -167,7 +167,12 @@ Result<void> CudaLoad::launch(Stream stream) {
   if (auto good = follow(stream); !good) return good;
   if (auto good = copy_unpinned(); !good) return good;
   const auto groups = layer_groups();
-  if (auto good = send_tables(groups); !good) return good;
+  const std::size_t runs_table = runs_.prepare(groups);
+  std::unique_lock<std::mutex> ring;
+  if (runs_.uses_ring()) ring = std::unique_lock(gpu_->ring().mutex);
+  // The link is busy while the tables are written.
+  runs_.start();
+  if (auto good = send_tables(runs_table); !good) return good;
   for (const LayerRange& layers : groups) {
     if (auto good = launch_group(layers); !good) return good;
   }
@@ -261,11 +266,11 @@ void CudaLoad::write_table(const Part& part) const {
   }
 }
 
-Result<void> CudaLoad::send_tables(const std::vector<LayerRange>& groups) {
+Result<void> CudaLoad::send_tables(std::size_t runs_bytes) {
   const std::size_t near = table_bytes(near_.copies.size());
   const std::size_t far = table_bytes(far_.copies.size());
   const std::size_t promoted = 2 * promotions_.size() * sizeof(void*);
-  const std::size_t bytes = near + far + promoted + runs_.prepare(groups);
+  const std::size_t bytes = near + far + promoted + runs_bytes;
   if (bytes == 0) return {};
   auto host = gpu_->pools().memory(CudaPools::Kind::host, bytes);
   if (!host) return host.error();
@@ -287,8 +292,15 @@ Result<void> CudaLoad::send_tables(const std::vector<LayerRange>& groups) {
     from[n] = pages_.record(promotions_[n].block);
     from[promotions_.size() + n] = promotions_[n].slot.ref.gpu_address();
   }
-  check(cudaMemcpyAsync(table_.get(), host_table_.get(), bytes, cudaMemcpyHostToDevice, stream_),
+  // On the stream that unpacks, where no copy of the runs is in its way.
+  const cudaStream_t stream = gpu_->streams().unpack.get();
+  check(cudaMemcpyAsync(table_.get(), host_table_.get(), bytes, cudaMemcpyHostToDevice, stream),
         "a load's table");
+  if (near + far + promoted == 0) return {};
+  auto sent = gpu_->pools().event();
+  if (!sent) return sent.error();
+  check(cudaEventRecord(sent->get(), stream), "an event of a load");
+  check(cudaStreamWaitEvent(stream_, sent->get(), 0), "an event of a load");
   return {};
 }
 
@@ -362,9 +374,10 @@ std::uint32_t CudaLoad::finish() {
   // Only now is it known that the sources did not change under the copies.
   const bool good = hold_->alive() && !failed_;
   good_ = good ? blocks() : 0;
+  const std::uint32_t promoted = promotions_.empty() ? 0 : promotions_.back().block + 1;
   settle_promotions(good);
   if (!good && blocks() > 0) hold_->note_loss();
-  if (good && landed_) landed_(good_);
+  if (good && landed_) landed_(promoted, good_);
   landed_ = nullptr;
   hold_->end_use();
   return good_;

@@ -60,7 +60,7 @@ class CudaLoad final : public Loading {
   Result<void> launch(Stream stream);
   Result<void> follow(Stream stream);
   Result<void> copy_unpinned();
-  Result<void> send_tables(const std::vector<LayerRange>& groups);
+  Result<void> send_tables(std::size_t runs_bytes);
   std::size_t table_bytes(std::size_t copies) const noexcept;
   void write_table(const Part& part) const;
   void launch_layers(const Part& part, const LayerRange& layers) const;

@@ -160,19 +160,31 @@ bool CudaRuns::launch(std::size_t group) {
     copy_rows(pages_.record(run.block) + range.begin, layout_.record_bytes, run, range);
   if (chunks_.empty()) return false;
   StagingRing& ring = gpu_.ring();
-  const std::lock_guard lock(ring.mutex);
-  const cudaStream_t load = gpu_.streams().load.get();
   const cudaStream_t unpacking = gpu_.streams().unpack.get();
-  for (const Chunk& chunk : chunks_) {
-    const std::size_t buffer = ring.take();
-    check(cudaStreamWaitEvent(load, ring.emptied(buffer), 0), "an event of a load");
-    stage(chunk, ring.buffer(buffer), groups_[group]);
-    check(cudaEventRecord(ring.filled(buffer), load), "an event of a load");
+  for (std::size_t c = 0; c < chunks_.size(); ++c) {
+    const bool started = group == 0 && c < started_.size();
+    const std::size_t buffer = started ? started_[c] : fill_next(chunks_[c], groups_[group]);
     check(cudaStreamWaitEvent(unpacking, ring.filled(buffer), 0), "an event of a load");
-    unpack(chunk, buffer, group);
+    unpack(chunks_[c], buffer, group);
     check(cudaEventRecord(ring.emptied(buffer), unpacking), "an event of a load");
   }
   return true;
+}
+
+void CudaRuns::start() {
+  for (std::size_t c = 0; c < std::min(chunks_.size(), StagingRing::kBuffers); ++c)
+    started_.push_back(fill_next(chunks_[c], groups_[0]));
+}
+
+// Returns the buffer that it is in.
+std::size_t CudaRuns::fill_next(const Chunk& chunk, const LayerRange& layers) {
+  StagingRing& ring = gpu_.ring();
+  const cudaStream_t load = gpu_.streams().load.get();
+  const std::size_t buffer = ring.take();
+  check(cudaStreamWaitEvent(load, ring.emptied(buffer), 0), "an event of a load");
+  stage(chunk, ring.buffer(buffer), layers);
+  check(cudaEventRecord(ring.filled(buffer), load), "an event of a load");
+  return buffer;
 }
 
 void CudaRuns::copy_rows(std::byte* to, std::size_t to_pitch, const Run& run,

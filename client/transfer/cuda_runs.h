@@ -39,6 +39,10 @@ class CudaRuns {
 
   // How much of the load's table is for this; `groups` are all the load will launch.
   std::size_t prepare(const std::vector<LayerRange>& groups);
+  // Fills the ring with the first of it, which needs no table. The ring is the caller's until the
+  // last launch(). Throws CudaError.
+  void start();
+  bool uses_ring() const noexcept { return !staged_.empty(); }
   // That part of the table: as the CPU writes it, and where the device will read it.
   void write_table(std::byte* written, const std::byte* read);
   // Copies of one group, on the load's stream. Returns whether the last of them is on the stream
@@ -73,6 +77,7 @@ class CudaRuns {
   bool follows(const RecordCopy& one, const RecordCopy& next, bool descending) const noexcept;
   void add(Run run);
   void copy_rows(std::byte* to, std::size_t to_pitch, const Run& run, const ByteRange& range) const;
+  std::size_t fill_next(const Chunk& chunk, const LayerRange& layers);
   void stage(const Chunk& chunk, std::byte* buffer, const LayerRange& layers) const;
   void unpack(const Chunk& chunk, std::size_t buffer, std::size_t group) const;
   std::size_t page_entries(const Chunk& chunk) const noexcept;
@@ -90,6 +95,7 @@ class CudaRuns {
   std::size_t scales_bytes_ = 0;  // before its payload, for K and V pages
   std::uint32_t chunk_blocks_ = 0;
   const std::byte* table_ = nullptr;
+  std::vector<std::size_t> started_;  // buffers of the first chunks of the first group
 };
 
 }  // namespace kvtier::transfer

@@ -19,9 +19,10 @@ class Gpu : public session::GpuMemory {
  public:
   // Starts copying the leading blocks of `hold` that are in memory and hold their proofs, ordered
   // after what is on `stream` now. Counts as a use of the lease, which the caller has begun.
-  // `landed(blocks)` is called by finish() where the copy has come out well. Errors: invalid
-  // (pages the GPU cannot reach), io.
-  using Landed = std::function<void(std::uint32_t blocks)>;
+  // `landed(first, blocks)` is called by finish() where the copy has come out well: of `blocks`
+  // that landed, the load itself has promoted those before `first`. Errors: invalid (pages the GPU
+  // cannot reach), io.
+  using Landed = std::function<void(std::uint32_t first, std::uint32_t blocks)>;
   virtual Result<std::shared_ptr<Loading>> load(std::shared_ptr<session::HeldBlocks> hold,
                                                 PageTable pages, Stream stream, Landed landed) = 0;
 

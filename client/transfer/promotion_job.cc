@@ -10,21 +10,22 @@ namespace kvtier::transfer {
 
 using session::HeldBlocks;
 
-PromotionJob::PromotionJob(std::shared_ptr<HeldBlocks> hold, std::uint32_t blocks,
-                           std::shared_ptr<Gpu> gpu)
+PromotionJob::PromotionJob(std::shared_ptr<HeldBlocks> hold, std::uint32_t first,
+                           std::uint32_t blocks, std::shared_ptr<Gpu> gpu)
     : hold_(std::move(hold)),
       blocks_(hold_->snapshot()),
-      count_(std::min<std::uint32_t>(blocks, session::kPromotionBlocksMax)),
+      count_(std::min<std::uint32_t>(blocks, first + session::kPromotionBlocksMax)),
       gpu_(std::move(gpu)),
-      give_up_(Clock::now() + session::kPromotionMax) {}
+      give_up_(Clock::now() + session::kPromotionMax),
+      next_(first) {}
 
 PromotionJob::~PromotionJob() {
   hold_->end_use();
 }
 
-bool PromotionJob::worthwhile(const HeldBlocks& hold, std::uint32_t blocks) {
+bool PromotionJob::worthwhile(const HeldBlocks& hold, std::uint32_t first, std::uint32_t blocks) {
   const auto held = hold.snapshot();
-  return std::any_of(held.begin(), held.begin() + blocks,
+  return std::any_of(held.begin() + first, held.begin() + blocks,
                      [](const HeldBlocks::Block& b) { return b.slot.extent->tier == Tier::host; });
 }
 

@@ -10,14 +10,16 @@ namespace kvtier::transfer {
 
 class PromotionJob : public CopyJob {
  public:
-  // Counts as a use of the lease. `blocks`: the leading blocks whose headers hold.
+  // Counts as a use of the lease. Of `blocks`, the leading blocks whose headers hold, those from
+  // `first` on.
   // `gpu`: whose memory the device slots may be; null: all is host memory.
-  PromotionJob(std::shared_ptr<session::HeldBlocks> hold, std::uint32_t blocks,
+  PromotionJob(std::shared_ptr<session::HeldBlocks> hold, std::uint32_t first, std::uint32_t blocks,
                std::shared_ptr<Gpu> gpu);
   ~PromotionJob() override;
 
   // Whether any of the blocks lies in host memory alone.
-  static bool worthwhile(const session::HeldBlocks& hold, std::uint32_t blocks);
+  static bool worthwhile(const session::HeldBlocks& hold, std::uint32_t first,
+                         std::uint32_t blocks);
 
   Step step() noexcept override;
   void abandon() noexcept override {}
@@ -30,7 +32,7 @@ class PromotionJob : public CopyJob {
   const std::uint32_t count_;
   const std::shared_ptr<Gpu> gpu_;
   const Deadline give_up_;
-  std::uint32_t next_ = 0;
+  std::uint32_t next_;
 };
 
 }  // namespace kvtier::transfer

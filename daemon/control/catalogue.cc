@@ -197,8 +197,12 @@ BlockId Catalogue::oldest_of_other_size(Tier tier, std::uint64_t bytes,
   return best;
 }
 
-const TierSet tiers = index_[id].doomed ? TierSet{} : reachable(id);
-index_.publish(id, tiers, tiers.has(Tier::device) ? device(id, Tier::device) : 0);
+EvictionAhead::EvictionAhead(const Catalogue& catalogue, Tier tier, std::uint64_t record_bytes,
+                             std::uint32_t device) noexcept
+    : catalogue_(catalogue), tier_(tier), next_(catalogue.oldest(tier, record_bytes, device)) {
+  coming_.fill(kNoBlock);
+  advance();
+  advance();
 }
 
 void EvictionAhead::step() noexcept {

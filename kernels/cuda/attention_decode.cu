@@ -9,12 +9,13 @@
 namespace kvtier::kernels::cuda {
 namespace {
 
+using device::BlockBytes;
 using device::BlockScales;
 using device::Deal;
 using device::DecodeTile;
 using device::ExactBlock;
 using device::Queries;
-using device::SlotBlock;
+using device::StoredBlocks;
 
 constexpr int kThreads = kDecodeWarps * 32;
 constexpr int kCombineThreads = 256;
@@ -22,7 +23,7 @@ constexpr std::uint32_t kGroupMax = 16;
 
 template <typename Stored, int kHeadDim>
 struct DecodeShape {
-  static constexpr int kSlotBytes = SlotBlock<Stored, kHeadDim>::kBytes;
+  static constexpr int kSlotBytes = BlockBytes<Stored, kHeadDim>::kBlock;
   // Enough copies in flight to cover the memory's latency, with two thread blocks an SM or more.
   static constexpr int kSlots = kSlotBytes <= 2048 ? 4 : kSlotBytes <= 8192 ? 3 : 2;
   static constexpr int kRingBytes = kDecodeWarps * kSlots * kSlotBytes;
@@ -34,8 +35,13 @@ struct DecodeShape {
   static constexpr int merge_bytes(int head_tiles) {
     return kDecodeWarps * head_tiles * 8 * (kHeadDim + 2) * static_cast<int>(sizeof(float));
   }
-  static constexpr int shared_bytes(int head_tiles) {
+  // Where the barriers begin, behind the rings, in whose place the warps' tiles come at the end.
+  static constexpr int barriers_at(int head_tiles) {
     return kRingBytes > merge_bytes(head_tiles) ? kRingBytes : merge_bytes(head_tiles);
+  }
+  static constexpr int shared_bytes(int head_tiles) {
+    return barriers_at(head_tiles) +
+           kDecodeWarps * kSlots * static_cast<int>(sizeof(std::uint64_t));
   }
 };
 
@@ -167,25 +173,21 @@ __global__ void __launch_bounds__(kThreads,
   extern __shared__ __align__(16) std::byte shared[];
   PartWork work;
   device::release_dependent_kernel();
-  device::wait_for_previous_kernel();
   if (!find_work(params, work)) return;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
 
   const WarpRecords<Stored> records(params, work, warp, lane);
   const int blocks = (work.stored_blocks - warp + kDecodeWarps - 1) / kDecodeWarps;
-  std::byte* ring = shared + warp * Shape::kSlots * Shape::kSlotBytes;
-  const std::size_t k_at =
-      params.k_offset + std::size_t{work.kv_head} * SlotBlock<Stored, kHeadDim>::kHeadBytes;
-  const std::size_t v_at =
-      params.v_offset + std::size_t{work.kv_head} * SlotBlock<Stored, kHeadDim>::kHeadBytes;
+  StoredBlocks<Stored, kHeadDim, Shape::kSlots> stored(
+      shared, reinterpret_cast<std::uint64_t*>(shared + Shape::barriers_at(kHeadTiles)), warp,
+      lane);
+  const std::size_t head_at = std::size_t{work.kv_head} * BlockBytes<Stored, kHeadDim>::kHead;
   const auto fetch = [&](int index) {
-    if (index < blocks) {
-      const std::byte* record = records.of(index);
-      SlotBlock<Stored, kHeadDim>::fetch(ring + index % Shape::kSlots * Shape::kSlotBytes,
-                                         record + k_at, record + v_at, lane);
-    }
-    device::commit_copies();
+    const bool wanted = index < blocks;
+    const std::byte* record = wanted ? records.of(index) : nullptr;
+    stored.fetch(index, wanted, record + params.k_offset + head_at,
+                 record + params.v_offset + head_at);
   };
 #pragma unroll
   for (int index = 0; index < Shape::kSlots; ++index) fetch(index);
@@ -203,10 +205,8 @@ __global__ void __launch_bounds__(kThreads,
   }
   const Queries<Stored, Stored, kHeadDim, kHeadTiles> queries(q, group, params.scale_log2, lane);
   for (int index = 0; index < blocks; ++index) {
-    device::wait_copies<Shape::kSlots - 1>();
-    const SlotBlock<Stored, kHeadDim> block = {ring + index % Shape::kSlots * Shape::kSlotBytes,
-                                               lane};
-    device::attend_to_block(tile, queries, block, records.scales_of(index), lane);
+    stored.wait(index);
+    device::attend_to_block(tile, queries, stored, records.scales_of(index), lane);
     fetch(index + Shape::kSlots);
   }
   device::wait_copies<0>();
@@ -272,7 +272,6 @@ __global__ void __launch_bounds__(kCombineThreads)
   constexpr int kTeams = kCombineThreads / kColumns;
   __shared__ float2 sizes[kTeams];
   __shared__ float4 sums[kTeams][kColumns];
-  device::release_dependent_kernel();
   device::wait_for_previous_kernel();
   const std::uint32_t row = blockIdx.y;
   const std::uint32_t head = blockIdx.x;
@@ -312,11 +311,9 @@ void launch_decode(const DecodeParams& params, Stream stream) {
   constexpr int kShared = DecodeShape<Stored, kHeadDim>::shared_bytes(kHeadTiles);
   const std::uint32_t rows = params.step.rows;
   device::allow_shared_memory(decode_parts<Stored, kHeadDim, kHeadTiles>, kShared);
-  device::launch_dependent(decode_parts<Stored, kHeadDim, kHeadTiles>,
-                           {.grid = dim3(params.kv_heads, params.parts, rows),
-                            .threads = kThreads,
-                            .shared_bytes = kShared},
-                           stream, params);
+  decode_parts<Stored, kHeadDim, kHeadTiles>
+      <<<dim3(params.kv_heads, params.parts, rows), kThreads, kShared, stream>>>(params);
+  check_launch("decode_parts");
   device::launch_dependent(
       combine_parts<kHeadDim>,
       {.grid = dim3(params.kv_heads * params.group, rows), .threads = kCombineThreads}, stream,

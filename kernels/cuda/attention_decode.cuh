@@ -3,11 +3,11 @@
 // query heads of the KV head as columns of a tensor-core tile, and merge at the end. A part is what
 // it is whatever else the call has, so a row's result depends on nothing but the row.
 //
-// Blocks stream through shared memory by asynchronous copies. Every lane copies exactly the pieces
-// that it will multiply, so that a warp needs no barrier: tokens and dims of a tile may be dealt to
-// lanes in any way that Q, K, V and the output share. With g = lane / 4 and t = lane % 4 a lane
-// reads of K the tokens g and g + 8 and a quarter t of the dims; of V the tokens 2t, 2t + 1,
-// 2t + 8, 2t + 9 and an eighth g of the dims. Quarters and eighths are interleaved piece by piece.
+// Blocks stream through a ring in shared memory. Tokens and dims of a tile may be dealt to lanes in
+// any way that Q, K, V and the output share, so lanes read pieces as wide as there are. With
+// g = lane / 4 and t = lane % 4 a lane reads of K the tokens g and g + 8 and a quarter t of the
+// dims; of V the tokens 2t, 2t + 1, 2t + 8, 2t + 9 and an eighth g of the dims. Quarters and
+// eighths are interleaved piece by piece.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/device/bulk.cuh"
 #include "kernels/cuda/device/ptx.cuh"
 #include "kernels/cuda/device/stored.cuh"
 #include "kernels/cuda/kernels.h"
@@ -23,7 +24,7 @@
 namespace kvtier::kernels::cuda {
 
 inline constexpr int kDecodeWarps = 4;
-inline constexpr int kPartBlocks = 64;
+inline constexpr int kPartBlocks = 32;
 static_assert(kPartBlocks / kDecodeWarps <= 32, "a lane looks up each block of a warp");
 
 struct DecodeParams {
@@ -63,6 +64,14 @@ struct Deal {
   static __device__ int v_dim(int piece, int g) { return (piece * 8 + g) * kVDims; }
 };
 
+// Bytes of a stored token's row, of one head's K or V of a block, and of both.
+template <typename Stored, int kHeadDim>
+struct BlockBytes {
+  static constexpr int kRow = kHeadDim * Stored::kBytes;
+  static constexpr int kHead = static_cast<int>(kTileTokens) * kRow;
+  static constexpr int kBlock = 2 * kHead;
+};
+
 template <int kWords>
 __device__ inline void load_words(const std::byte* from, std::uint32_t (&words)[kWords]) {
   constexpr int kWide = kWords % 4 == 0 ? 4 : kWords % 2 == 0 ? 2 : 1;
@@ -80,54 +89,127 @@ __device__ inline void load_words(const std::byte* from, std::uint32_t (&words)[
   }
 }
 
-// A stored block in one slot of a warp's ring: [K token][piece][lane], then [V token][piece][lane].
-template <typename Stored, int kHeadDim>
-struct SlotBlock {
+// A warp's ring of stored blocks on sm_80: every lane copies exactly the pieces that it will
+// multiply, so that a warp needs no barrier. A slot is [K token][piece][lane], then [V
+// token][piece][lane].
+template <typename Stored, int kHeadDim, int kSlots>
+struct CopiedBlocks {
   using Element = Stored;
   using Deal = device::Deal<Stored, kHeadDim>;
-  static constexpr int kRowBytes = kHeadDim * Stored::kBytes;
-  static constexpr int kHeadBytes = static_cast<int>(kTileTokens) * kRowBytes;
-  static constexpr int kBytes = 2 * kHeadBytes;
+  using Shape = BlockBytes<Stored, kHeadDim>;
   static constexpr int kKBytes = Deal::kKDims * Stored::kBytes;  // of a piece
   static constexpr int kVBytes = Deal::kVDims * Stored::kBytes;
 
-  // Begins the copies of the lane's pieces; k and v are one head's [token][dim].
-  static __device__ void fetch(std::byte* slot, const std::byte* k, const std::byte* v, int lane) {
-    const int g = lane / 4;
-    const int t = lane % 4;
-    std::uint32_t to = shared_address(slot) + lane * kKBytes;
-#pragma unroll
-    for (int which = 0; which < 2; ++which) {
-#pragma unroll
-      for (int piece = 0; piece < Deal::kKPieces; ++piece, to += 32 * kKBytes) {
-        copy_async<kKBytes>(
-            to, k + Deal::k_token(which, g) * kRowBytes + Deal::k_dim(piece, t) * Stored::kBytes);
-      }
-    }
-    to = shared_address(slot) + kHeadBytes + lane * kVBytes;
-#pragma unroll
-    for (int which = 0; which < 4; ++which) {
-#pragma unroll
-      for (int piece = 0; piece < Deal::kVPieces; ++piece, to += 32 * kVBytes) {
-        copy_async<kVBytes>(
-            to, v + Deal::v_token(which, t) * kRowBytes + Deal::v_dim(piece, g) * Stored::kBytes);
-      }
-    }
-  }
-
-  const std::byte* slot;
+  std::byte* ring;
   int lane;
+  const std::byte* slot = nullptr;  // of the block that was waited for
+
+  __device__ CopiedBlocks(std::byte* shared, std::uint64_t*, int warp, int of_lane)
+      : ring(shared + warp * kSlots * Shape::kBlock), lane(of_lane) {}
+
+  // Begins to copy a warp's block number `index`; k and v are one head's [token][dim]. To be called
+  // for every index, wanted or not.
+  __device__ void fetch(int index, bool wanted, const std::byte* k, const std::byte* v) const {
+    if (wanted) copy(ring + index % kSlots * Shape::kBlock, k, v);
+    commit_copies();
+  }
+  __device__ void wait(int index) {
+    wait_copies<kSlots - 1>();
+    slot = ring + index % kSlots * Shape::kBlock;
+  }
 
   __device__ void k_piece(int which, int piece, std::uint32_t (&words)[kKBytes / 4]) const {
     load_words(slot + ((which * Deal::kKPieces + piece) * 32 + lane) * kKBytes, words);
   }
   __device__ void v_piece(int which, int piece, std::uint32_t (&words)[kVBytes / 4]) const {
-    load_words(slot + kHeadBytes + ((which * Deal::kVPieces + piece) * 32 + lane) * kVBytes, words);
+    load_words(slot + Shape::kHead + ((which * Deal::kVPieces + piece) * 32 + lane) * kVBytes,
+               words);
   }
-  static __device__ bool sees(int) {
-    return true;
+  static __device__ bool sees(int) { return true; }
+
+ private:
+  __device__ void copy(std::byte* to_slot, const std::byte* k, const std::byte* v) const {
+    const int g = lane / 4;
+    const int t = lane % 4;
+    std::uint32_t to = shared_address(to_slot) + lane * kKBytes;
+#pragma unroll
+    for (int which = 0; which < 2; ++which) {
+#pragma unroll
+      for (int piece = 0; piece < Deal::kKPieces; ++piece, to += 32 * kKBytes) {
+        copy_async<kKBytes>(
+            to, k + Deal::k_token(which, g) * Shape::kRow + Deal::k_dim(piece, t) * Stored::kBytes);
+      }
+    }
+    to = shared_address(to_slot) + Shape::kHead + lane * kVBytes;
+#pragma unroll
+    for (int which = 0; which < 4; ++which) {
+#pragma unroll
+      for (int piece = 0; piece < Deal::kVPieces; ++piece, to += 32 * kVBytes) {
+        copy_async<kVBytes>(
+            to, v + Deal::v_token(which, t) * Shape::kRow + Deal::v_dim(piece, g) * Stored::kBytes);
+      }
+    }
   }
 };
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+// The same from sm_90 on: a block's K and V are one bulk copy each. A slot is [K, V][token][dim].
+template <typename Stored, int kHeadDim, int kSlots>
+struct BulkBlocks {
+  using Element = Stored;
+  using Deal = device::Deal<Stored, kHeadDim>;
+  using Shape = BlockBytes<Stored, kHeadDim>;
+
+  std::byte* ring;
+  std::uint64_t* landed;  // [kSlots]
+  int lane;
+  const std::byte* slot = nullptr;
+
+  __device__ BulkBlocks(std::byte* shared, std::uint64_t* barriers, int warp, int of_lane)
+      : ring(shared + warp * kSlots * Shape::kBlock),
+        landed(barriers + warp * kSlots),
+        lane(of_lane) {
+    if (lane == 0) {
+      for (int i = 0; i < kSlots; ++i) init_barrier(landed + i, 1);
+      publish_barriers();
+    }
+    __syncwarp();
+  }
+
+  __device__ void fetch(int index, bool wanted, const std::byte* k, const std::byte* v) const {
+    __syncwarp();  // the slot has been read
+    if (!wanted || lane != 0) return;
+    std::byte* to = ring + index % kSlots * Shape::kBlock;
+    std::uint64_t* barrier = landed + index % kSlots;
+    arrive_and_expect(barrier, Shape::kBlock);
+    copy_bulk(to, k, Shape::kHead, barrier);
+    copy_bulk(to + Shape::kHead, v, Shape::kHead, barrier);
+  }
+  __device__ void wait(int index) {
+    wait_phase(landed + index % kSlots, index / kSlots % 2);
+    slot = ring + index % kSlots * Shape::kBlock;
+  }
+
+  template <int kWords>
+  __device__ void k_piece(int which, int piece, std::uint32_t (&words)[kWords]) const {
+    load_words(slot + Deal::k_token(which, lane / 4) * Shape::kRow +
+                   Deal::k_dim(piece, lane % 4) * Stored::kBytes,
+               words);
+  }
+  template <int kWords>
+  __device__ void v_piece(int which, int piece, std::uint32_t (&words)[kWords]) const {
+    load_words(slot + Shape::kHead + Deal::v_token(which, lane % 4) * Shape::kRow +
+                   Deal::v_dim(piece, lane / 4) * Stored::kBytes,
+               words);
+  }
+  static __device__ bool sees(int) { return true; }
+};
+template <typename Stored, int kHeadDim, int kSlots>
+using StoredBlocks = BulkBlocks<Stored, kHeadDim, kSlots>;
+#else
+template <typename Stored, int kHeadDim, int kSlots>
+using StoredBlocks = CopiedBlocks<Stored, kHeadDim, kSlots>;
+#endif
 
 // The row's own block, read in place from its exact page but dealt as stored blocks are. Tokens
 // from `tokens` on are not read: what lies there may be anything, and a weight of 0 would still

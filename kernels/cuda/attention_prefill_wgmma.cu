@@ -4,6 +4,7 @@
 // the tile before are added.
 
 #include "kernels/cuda/attention_prefill.cuh"
+#include "kernels/cuda/device/bulk.cuh"
 #include "kernels/cuda/device/hopper.cuh"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/softmax.cuh"

@@ -45,7 +45,7 @@ class GpuClientTest : public testing::Test {
     e2e::DaemonOptions options;
     options.device_backend = "cuda";
     options.device_capacity = "64MiB";
-    options.host_capacity = "128MiB";
+    options.host_capacity = "512MiB";
     options.extent_size = "16MiB";
     options.disk_capacity = "256MiB";
     options.segment_size = "16MiB";
