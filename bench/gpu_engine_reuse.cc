@@ -31,7 +31,7 @@ class Reuse {
         client_(need(Client::start({.cuda_device = 0,
                                     .socket = daemon_.socket(),
                                     .name = "kvtier-gpu-engine-bench",
-                                    .slots_ahead = 2048,
+                                    .slots_ahead = 1024,
                                     .write_backs_queued_max = 8192}))) {
     need(client_->wait_connected(steady_clock::now() + kPatience));
     cache_ = need(client_->open(setup_.instance.ns));

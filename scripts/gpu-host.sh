@@ -10,7 +10,7 @@
 #   --build DIR     pack the programs of this build; nothing is built
 #   --out FOLDER    where to pack (default: build/gpu-host)
 #   --results DIR   where the JSON goes, as <card>-<date>.json (default: results/ in the packed folder)
-#   --disk DIR      also measure the disk that DIR is on (needs 12 GiB there); the engine is measured with it
+#   --disk DIR      also measure the disk that DIR is on (needs 28 GiB there); the engine is measured with it
 #   --tests-only    no benchmarks
 #
 # The GPU host needs the NVIDIA driver, libcublasLt.so.13 (CUDA 13, or PyTorch's packages), python3 and a glibc

@@ -1,9 +1,9 @@
 // Attention of a few consecutive rows of one sequence over many stored blocks. A thread block is
 // one part (kTailPartBlocks blocks at a fixed place of the context) of one KV head. Its warps share
 // the part's blocks; each has the query heads of a few neighbouring rows, none of another block
-// than the others, as the rows of one tensor-core tile (kernels/cuda/attention_decode.cuh). What a
+// than the others, as the rows of one tensor-core tile (kernels/cuda/attention_tail.cuh). What a
 // row's tile has in its other rows changes no bit of it.
-#include "kernels/cuda/attention_decode.cuh"
+#include "kernels/cuda/attention_tail.cuh"
 
 #include <algorithm>
 #include <bit>
@@ -15,11 +15,11 @@
 namespace kvtier::kernels::cuda {
 namespace {
 
-using device::Deal;
-using device::DecodeTile;
-using device::ExactBlock;
-using device::Queries;
-using device::SlotBlock;
+using tail::Deal;
+using tail::DecodeTile;
+using tail::ExactBlock;
+using tail::Queries;
+using tail::SlotBlock;
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
@@ -123,7 +123,7 @@ __device__ void attend_to_exact(Tile& tile, const Q& queries, const TailParams& 
   const ExactBlock<Stored, kHeadDim> block = {k, v, static_cast<int>(rows.last % kTileTokens) + 1,
                                               lane};
   float scores[2][4] = {};
-  device::score_block(queries, block, scores);
+  tail::score_block(queries, block, scores);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const std::uint32_t of_tile = (half * 8 + lane / 4) / params.group;
@@ -135,8 +135,8 @@ __device__ void attend_to_exact(Tile& tile, const Q& queries, const TailParams& 
     }
   }
   std::uint32_t weights[4];
-  device::weigh_block(tile, block, scores, params.scale_log2, 1.0F, lane, weights);
-  device::add_block(tile, block, weights);
+  tail::weigh_block(tile, block, scores, params.scale_log2, 1.0F, lane, weights);
+  tail::add_block(tile, block, weights);
 }
 
 template <typename Stored, int kHeadDim>
@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(kThreads, (TailShape<Stored, kHeadDim>::kThrea
         factor = __fmul_rn(factor, __shfl_sync(0xFFFFFFFF, k_scale, block));
         value_scale = __shfl_sync(0xFFFFFFFF, v_scale, block);
       }
-      device::attend_to_block(tile, queries, Slot{slot(stage, i), lane}, factor, value_scale, lane);
+      tail::attend_to_block(tile, queries, Slot{slot(stage, i), lane}, factor, value_scale, lane);
     }
   }
   device::wait_copies<0>();
@@ -370,11 +370,11 @@ void tail_attention(const TailAttentionArgs& args, Stream stream) {
   params.scale_log2 = args.scale * 1.44269504F;
   switch (layout.format) {
     case StorageFormat::fp8_e4m3:
-      return launch_tail_of_type<device::StoredE4m3>(dim, params, stream);
+      return launch_tail_of_type<tail::StoredE4m3>(dim, params, stream);
     case StorageFormat::fp8_e5m2:
-      return launch_tail_of_type<device::StoredE5m2>(dim, params, stream);
+      return launch_tail_of_type<tail::StoredE5m2>(dim, params, stream);
     case StorageFormat::bf16:
-      return launch_tail_of_type<device::StoredBf16>(dim, params, stream);
+      return launch_tail_of_type<tail::StoredBf16>(dim, params, stream);
     case StorageFormat::f32:
       break;
   }
