@@ -71,7 +71,8 @@ __device__ bool find_work(const DecodeParams& params, PartWork& work) {
 template <typename Stored>
 struct WarpRecords {
   const std::byte* record = nullptr;
-  BlockScales scales;
+  float k_scale = 1;
+  float v_scale = 1;
 
   __device__ WarpRecords(const DecodeParams& params, const PartWork& work, int warp, int lane) {
     const int block = warp + lane * kDecodeWarps;
@@ -80,16 +81,15 @@ struct WarpRecords {
     record = params.step.block_tables[sequence][work.first_block + block];
     if constexpr (Stored::kBytes == 1) {
       const std::size_t head = work.kv_head * sizeof(float);
-      const float v = *reinterpret_cast<const float*>(record + params.v_scale_offset + head);
-      scales.k = *reinterpret_cast<const float*>(record + params.k_scale_offset + head);
-      scales.v_log2 = __log2f(v);
-      scales.v_inverse = __frcp_rn(v);
+      k_scale = *reinterpret_cast<const float*>(record + params.k_scale_offset + head);
+      v_scale = *reinterpret_cast<const float*>(record + params.v_scale_offset + head);
     }
   }
+  // Computed here, lest the first copies wait for the scales.
   __device__ BlockScales scales_of(int index) const {
     if constexpr (Stored::kBytes != 1) return {};
-    return {__shfl_sync(0xFFFFFFFF, scales.k, index), __shfl_sync(0xFFFFFFFF, scales.v_log2, index),
-            __shfl_sync(0xFFFFFFFF, scales.v_inverse, index)};
+    const float v = __shfl_sync(0xFFFFFFFF, v_scale, index);
+    return {__shfl_sync(0xFFFFFFFF, k_scale, index), __log2f(v), __frcp_rn(v)};
   }
   __device__ const std::byte* of(int index) const {
     return reinterpret_cast<const std::byte*>(
@@ -272,11 +272,11 @@ __global__ void __launch_bounds__(kCombineThreads)
   constexpr int kTeams = kCombineThreads / kColumns;
   __shared__ float2 sizes[kTeams];
   __shared__ float4 sums[kTeams][kColumns];
-  device::wait_for_previous_kernel();
   const std::uint32_t row = blockIdx.y;
   const std::uint32_t head = blockIdx.x;
   const std::uint32_t position = params.step.positions[row];
   if (params.step.row_sequence[row] == kNoSequence) return;
+  device::wait_for_previous_kernel();  // which did not write what is read above
   const int parts = static_cast<int>(position / (kTileTokens * kPartBlocks)) + 1;
   const std::size_t first =
       (std::size_t{row} * params.kv_heads + head / params.group) * params.parts * params.group +

@@ -24,7 +24,7 @@
 namespace kvtier::kernels::cuda {
 
 inline constexpr int kDecodeWarps = 4;
-inline constexpr int kPartBlocks = 32;
+inline constexpr int kPartBlocks = 64;
 static_assert(kPartBlocks / kDecodeWarps <= 32, "a lane looks up each block of a warp");
 
 struct DecodeParams {
