@@ -20,7 +20,8 @@ set -euo pipefail
 
 programs=(gpu_kernels_tests gpu_attention_tests kvtier-gpu-bench kvtier-bench kvtierd kvtierctl)
 # Packed where the build has them.
-more_programs=(gpu_client_tests gpu_engine_tests gpu_e2e_tests gpu_e2e_victim kvtier-engine kvtier-gpu-engine-bench)
+more_programs=(gpu_client_tests gpu_engine_process gpu_engine_tests gpu_e2e_tests gpu_e2e_victim kvtier-engine
+  kvtier-gpu-engine-bench kvtier-client-bench)
 folder_mib_max=50
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -54,7 +55,7 @@ build_programs() {
   cd "$here/.."
   if [[ -z $build ]]; then
     cmake --preset cuda
-    cmake --build --preset cuda --target "${programs[@]}"
+    cmake --build --preset cuda
     build=build/cuda
   fi
   local program
@@ -241,15 +242,19 @@ run() {
   set_library_path
   export KVTIER_SOURCE_DIR=$here/source KVTIER_TEST_SCRATCH=$results
   export KVTIER_TEST_KVTIERD=$here/bin/kvtierd KVTIER_TEST_VICTIM=$here/bin/gpu_e2e_victim
+  export KVTIER_TEST_ENGINE=$here/bin/gpu_engine_process
   nvidia-smi --query-gpu=name,driver_version,memory.total,pcie.link.gen.current,pcie.link.width.current \
     --format=csv,noheader >&2 || true
   run_tests
-  run_sanitizer
   if [[ -z $tests_only ]]; then
     bench gpu "$here/bin/kvtier-gpu-bench"
     bench_engine
+    if [[ -x $here/bin/kvtier-client-bench ]]; then
+      bench client "$here/bin/kvtier-client-bench" --kvtierd "$here/bin/kvtierd" --dir "${disk:-$results}"
+    fi
     if [[ -n $disk ]]; then bench disk "$here/bin/kvtier-bench" disk --dir "$disk"; fi
   fi
+  run_sanitizer
   file=$results/$(tr 'A-Z ' 'a-z-' <<<"${card#NVIDIA }")-$(date -u +%F).json
   print_table "$file"
   say "rows: $file"

@@ -146,7 +146,7 @@ TEST(Space, IndexRefusesRecordsBeforeItsFilesPassTheirShare) {
         entry.last_access = random();
         batch.put(entry);
         keys.push_back(entry.identity.key);
-      } else {
+      } else if (keys.size() > 1000) {  // compaction may be slow to give room back
         batch.erase(keys.back());
         keys.pop_back();
       }
