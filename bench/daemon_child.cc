@@ -32,7 +32,7 @@ DaemonChild::DaemonChild(const std::string& program, const std::filesystem::path
   std::ofstream text(config);
   text << "socket = \"" << socket() << "\"\nlog_level = \"warn\"\n"
        << "[host]\ncapacity = \"" << options.host_capacity << "\"\nextent_size = \""
-       << options.host_extent << "\"\nprefault = true\n";
+       << options.host_extent << "\"\n";
   if (options.device_capacity != "0")
     text << "[device]\nbackend = \"cuda\"\ncapacity = \"" << options.device_capacity << "\"\n";
   if (!options.disk_capacity.empty()) {

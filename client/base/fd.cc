@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace kvtier {
@@ -60,6 +61,14 @@ void fill_with_huge_pages(std::span<std::byte> bytes) noexcept {
   constexpr int kCollapse = 25;  // since Linux 6.1; older headers have no name for it
 #endif
   (void)::madvise(bytes.data(), bytes.size() / kHugePage * kHugePage, kCollapse);
+}
+
+void populate_in_pieces(std::span<std::byte> bytes) noexcept {
+  constexpr std::size_t kPiece = 8U << 20;
+  for (std::size_t at = 0; at < bytes.size(); at += kPiece) {
+    const auto piece = bytes.subspan(at, std::min(kPiece, bytes.size() - at));
+    (void)::madvise(piece.data(), piece.size(), MADV_POPULATE_WRITE);
+  }
 }
 
 Result<UniqueFd> make_memfd(const std::string& name, std::size_t bytes) {

@@ -82,6 +82,11 @@ class Mapping {
 // Small pages, on first use, where huge ones cannot be had.
 void fill_with_huge_pages(std::span<std::byte> bytes) noexcept;
 
+// Gives shared memory its pages, piece by piece. To be called before such memory is pinned: pinning
+// what has no pages yet holds the whole process's address space for a second a GiB and more, and
+// every thread that maps memory waits.
+void populate_in_pieces(std::span<std::byte> bytes) noexcept;
+
 // A memfd of `bytes` zero bytes, close-on-exec, sealed against resizing. Errors: io, no_space.
 Result<UniqueFd> make_memfd(const std::string& name, std::size_t bytes);
 

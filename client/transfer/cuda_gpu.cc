@@ -3,6 +3,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "client/base/fd.h"
 #include "client/base/units.h"
 #include "client/transfer/cuda_load.h"
 #include "client/transfer/cuda_write_back.h"
@@ -32,6 +33,7 @@ void unmap(std::unique_ptr<ExtentMapping> memory, int device, const CudaDriver& 
 void register_host(const ExtentMapping& host, int device) {
   const OnDevice on(device);
   void* address = nullptr;
+  populate_in_pieces(host.bytes);
   cudaError_t code = cudaHostRegister(host.bytes.data(), host.bytes.size(),
                                       cudaHostRegisterPortable | cudaHostRegisterMapped);
   if (code == cudaSuccess) {

@@ -46,6 +46,7 @@ Result<std::uint16_t> BlockCache::open_namespace(std::span<const std::byte> enco
   if (ns && !std::exchange(catalogue_.namespaces()[*ns].remembered, true)) {
     disk_.remember_namespace(*ns);
   }
+  if (ns) host_.expect(catalogue_.namespaces()[*ns].layout.record_bytes);
   return ns;
 }
 

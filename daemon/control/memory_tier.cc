@@ -64,9 +64,17 @@ bool MemoryTier::grow(std::uint64_t slot_bytes) {
   reserved_bytes_ += bytes;
   open_[slot_bytes].push_back(id);
   if (on_created) on_created(*state.extent);
-  // The next of this kind, if the cap has room for it.
-  if (options_.cap_bytes - reserved_bytes_ >= bytes) maker_->prepare({bytes, slot_bytes});
+  prepare_next(slot_bytes);
   return true;
+}
+
+void MemoryTier::expect(std::uint64_t slot_bytes) {
+  if (extents_.empty() && options_.cap_bytes != 0) prepare_next(slot_bytes);
+}
+
+void MemoryTier::prepare_next(std::uint64_t slot_bytes) {
+  const std::uint64_t bytes = extent_bytes(slot_bytes, options_.cap_bytes - reserved_bytes_);
+  if (bytes != 0) maker_->prepare(bytes);
 }
 
 std::optional<Place> MemoryTier::take(std::uint64_t slot_bytes) {

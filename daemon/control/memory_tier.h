@@ -39,6 +39,8 @@ class MemoryTier {
   // A free slot of `slot_bytes` (which must be one record's size), from an extent that has one or
   // from a new extent within the cap; none otherwise. The slot's table entry is still free.
   std::optional<Place> take(std::uint64_t slot_bytes);
+  // Records of this size will come: the first extent's memory is made ready in the background.
+  void expect(std::uint64_t slot_bytes);
   // `at`'s table entry is set free.
   void give_back(Place at);
 
@@ -79,6 +81,7 @@ class MemoryTier {
   };
   std::uint64_t extent_bytes(std::uint64_t slot_bytes, std::uint64_t left) const noexcept;
   bool grow(std::uint64_t slot_bytes);
+  void prepare_next(std::uint64_t slot_bytes);
 
   Tier tier_;
   std::uint32_t device_;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "client/base/check.h"
+#include "client/base/fd.h"
 #include "storage/disk/points.h"
 #include "storage/disk/store_loop.h"
 
@@ -92,6 +93,7 @@ void StoreLoop::take(FlushCommand&& command) {
 void StoreLoop::take(RegisterCommand&& command) {
   std::uint32_t id = 0;
   while (buffers_used_.contains(id)) ++id;
+  populate_in_pieces(command.memory);
   const auto added = device_.add_buffer(BufferId(id), command.memory);
   if (!added) {
     spdlog::warn("extent {} takes no part in disk I/O: {}", command.extent.value,

@@ -82,14 +82,14 @@ class MemoryExtents {
   virtual std::uint64_t granularity() const noexcept = 0;
   // Errors: no_space, io.
   virtual Result<std::unique_ptr<Extent>> create(ExtentId id, Extent::Shape shape) = 0;
-  // An extent of this shape will be wanted soon: its memory is made ready behind the caller's back,
-  // one at a time, and given up when the next create() wants another shape.
-  virtual void prepare(Extent::Shape shape) = 0;
+  // An extent of so many bytes will be wanted soon: its memory is made ready in the background, one
+  // at a time. create() does not wait for it, and does with memory that is not ready yet.
+  virtual void prepare(std::uint64_t bytes) = 0;
 };
 
 struct MemfdOptions {
-  bool huge_pages = false;  // fill with huge pages at creation; goes on without them
-  bool prefault = false;    // touch every page at creation
+  bool huge_pages = false;  // fill with huge pages what is made ready; goes on without them
+  bool prefault = false;    // every page at creation, which then takes a second a GiB
 };
 std::unique_ptr<MemoryExtents> make_memfd_extents(Tier tier, MemfdOptions options);
 

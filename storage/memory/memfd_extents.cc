@@ -32,14 +32,12 @@ class MemfdExtents final : public MemoryExtents {
                                     std::move(memory->mapping), std::move(*table));
   }
 
-  void prepare(Extent::Shape shape) override {
+  void prepare(std::uint64_t bytes) override {
     // Less is made as fast as a thread is started.
     constexpr std::uint64_t kWorthwhile = 16_MiB;
-    if (spare_.valid() || shape.bytes < kWorthwhile) return;
-    if (!options_.huge_pages && !options_.prefault) return;
-    spare_bytes_ = shape.bytes;
+    if (spare_.valid() || bytes < kWorthwhile || !options_.huge_pages) return;
     spare_ = std::async(std::launch::async,
-                        [options = options_, bytes = shape.bytes] { return make(options, bytes); });
+                        [options = options_, bytes] { return make(bytes, options); });
   }
 
  private:
@@ -48,15 +46,17 @@ class MemfdExtents final : public MemoryExtents {
     Mapping mapping;
   };
 
+  // What is ready, or else memory whose pages come on first use: nobody waits here, unless pages
+  // are wanted at creation.
   Result<Memory> take_memory(std::uint64_t bytes) {
-    if (spare_.valid()) {
+    if (spare_.valid() && spare_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
       auto spare = spare_.get();
-      if (spare && spare_bytes_ == bytes) return spare;
+      if (spare && spare->mapping.bytes().size() == bytes) return spare;
     }
-    return make(options_, bytes);
+    return make(bytes, options_.prefault ? options_ : MemfdOptions{});
   }
 
-  static Result<Memory> make(MemfdOptions options, std::uint64_t bytes) {
+  static Result<Memory> make(std::uint64_t bytes, MemfdOptions options) {
     auto fd = make_memfd("kvtier-extent", bytes);
     if (!fd) return fd.error();
     auto mapping = Mapping::map(fd->get(), bytes, Mapping::Access::read_write);
@@ -83,7 +83,6 @@ class MemfdExtents final : public MemoryExtents {
   Tier tier_;
   MemfdOptions options_;
   std::future<Result<Memory>> spare_;
-  std::uint64_t spare_bytes_ = 0;
 };
 
 }  // namespace
