@@ -53,6 +53,7 @@ TierDisk::TierDisk(const std::filesystem::path& directory, std::uint64_t record_
                                                        tasks_.push_back(std::move(task));
                                                        posted_.notify_one();
                                                      }));
+  value_or_throw(store_->recover([](const storage::DiskEntry&) {}));
   value_or_throw(store_->register_extent(*extent_));
   fill();
 }

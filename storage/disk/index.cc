@@ -113,11 +113,12 @@ struct Index::Impl {
     if (db != nullptr) (void)db->Close();
     delete std::exchange(db, nullptr);
   }
-  rocksdb::Status open(bool may_make) {
+  rocksdb::Status open(bool may_make, Compaction compaction) {
     const auto cache = rocksdb::NewLRUCache(kIndexCacheBytes);
     std::vector<rocksdb::ColumnFamilyDescriptor> wanted;
     for (const char* name : kFamilyNames) {
       wanted.emplace_back(name, index_family_options(budget, cache));
+      wanted.back().options.disable_auto_compactions = compaction == Compaction::held;
     }
     return rocksdb::DB::Open(index_database_options(budget, tables, may_make), directory.string(),
                              wanted, &families, &db);
@@ -188,9 +189,10 @@ Index::Index(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Index::~Index() = default;
 
 Result<std::unique_ptr<Index>> Index::open(const std::filesystem::path& directory,
-                                           const StoreId& store, std::uint64_t bytes_max) {
+                                           const StoreId& store, std::uint64_t bytes_max,
+                                           Compaction compaction) {
   auto impl = std::make_unique<Impl>(directory, store, bytes_max);
-  const auto opened = impl->open(true);
+  const auto opened = impl->open(true, compaction);
   if (!opened.ok()) return impl->error(opened);
 
   std::unique_ptr<Index> index(new Index(std::move(impl)));
@@ -210,13 +212,19 @@ Result<std::unique_ptr<Index>> Index::open(const std::filesystem::path& director
   return index;
 }
 
+void Index::resume_compaction() {
+  const std::shared_lock lock(impl_->mutex);
+  // An index that is refused here is offline, and compacts again when it is revived.
+  if (impl_->db != nullptr) (void)impl_->db->EnableAutoCompaction(impl_->families);
+}
+
 // What RocksDB can mend in place it does; else its files are opened again, which also finds
 // whatever was mounted in their place.
 Result<void> Index::revive() {
   const std::unique_lock lock(impl_->mutex);
   if (impl_->db != nullptr && impl_->db->Resume().ok() && impl_->db->SyncWAL().ok()) return {};
   impl_->close();
-  const auto opened = impl_->open(false);
+  const auto opened = impl_->open(false, Compaction::runs);
   if (!opened.ok()) {
     impl_->close();
     return impl_->error(opened);

@@ -48,10 +48,14 @@ class Index {
   };
 
   // Opens or makes it. Of `bytes_max`, what its files may take together, tables are kept to all but
-  // a fixed part for logs. Errors: corrupt (damaged, files missing, or another store's: remove()
-  // and rebuild), io.
+  // a fixed part for logs. Compaction can be held until resume_compaction(), so that load() has the
+  // processors and the disk to itself. Errors: corrupt (damaged, files missing, or another store's:
+  // remove() and rebuild), io.
+  enum class Compaction { runs, held };
   static Result<std::unique_ptr<Index>> open(const std::filesystem::path& directory,
-                                             const StoreId& store, std::uint64_t bytes_max);
+                                             const StoreId& store, std::uint64_t bytes_max,
+                                             Compaction compaction = Compaction::runs);
+  void resume_compaction();
   // Removes a damaged index. Errors: io.
   static Result<void> remove(const std::filesystem::path& directory);
   ~Index();

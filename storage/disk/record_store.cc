@@ -45,7 +45,7 @@ struct OpenedIndex {
 Result<OpenedIndex> open_index(const StoreDirectory& directory, const Segments& segments,
                                std::uint64_t bytes_max) {
   OpenedIndex opened;
-  auto index = Index::open(directory.index(), directory.id(), bytes_max);
+  auto index = Index::open(directory.index(), directory.id(), bytes_max, Index::Compaction::held);
   auto contents = index ? (*index)->load() : Result<Index::Contents>(index.error());
   if (!contents && contents.error().code != Errc::corrupt) return contents.error();
   const bool missing = contents && (*index)->is_incomplete() && !segments.present().empty();
@@ -112,6 +112,7 @@ class DiskRecordStore final : public RecordStore {
 
   Result<void> recover(const std::function<void(const DiskEntry&)>& visit) override {
     for (const DiskEntry& entry : std::exchange(recovered_, {})) visit(entry);
+    index_->resume_compaction();
     return {};
   }
 
