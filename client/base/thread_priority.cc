@@ -26,6 +26,9 @@ struct Attributes {
 }  // namespace
 
 void ask_for_short_turns() noexcept {
+  // A larger share, where it is granted: who has used up its share is not woken at once.
+  constexpr int kNice = -5;
+  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);
   errno = 0;
   const int nice = ::getpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()));
   if (errno != 0) return;
@@ -37,7 +40,7 @@ void ask_for_short_turns() noexcept {
 }
 
 void yield_to_others() noexcept {
-  constexpr int kNice = 10;
+  constexpr int kNice = 5;
   (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);
 }
 
