@@ -149,8 +149,7 @@ struct Successor {
   explicit Successor(FakeDisks& stores, const CacheSizes& sizes)
       : host(storage::make_memfd_extents(Tier::host, {})),
         directory(DirectoryWriter::create(400, std::array<std::byte, 16>{}).value()),
-        cache(TestCache::options(sizes),
-              {{}, host.get(), TestCache::ports(stores), &directory}) {
+        cache(TestCache::options(sizes), {{}, host.get(), TestCache::ports(stores), &directory}) {
     cache.memory(Tier::host).on_created = [&stores](storage::Extent& extent) {
       for (std::size_t d = 0; d < stores.size(); ++d) (void)stores[d].register_extent(extent);
     };
