@@ -2,7 +2,10 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <atomic>
 #include <future>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -17,6 +20,8 @@ namespace {
 class MemfdExtents final : public MemoryExtents {
  public:
   MemfdExtents(Tier tier, MemfdOptions options) : tier_(tier), options_(options) {}
+
+  ~MemfdExtents() override { *unwanted_ = true; }  // the spare's thread ends before `spare_` does
 
   Tier tier() const noexcept override { return tier_; }
   std::uint64_t granularity() const noexcept override { return kRecordAlignment; }
@@ -36,8 +41,10 @@ class MemfdExtents final : public MemoryExtents {
     // Less is made as fast as a thread is started.
     constexpr std::uint64_t kWorthwhile = 16_MiB;
     if (spare_.valid() || bytes < kWorthwhile || !options_.huge_pages) return;
-    spare_ = std::async(std::launch::async,
-                        [options = options_, bytes] { return make(bytes, options); });
+    *unwanted_ = false;
+    spare_ = std::async(std::launch::async, [options = options_, bytes, unwanted = unwanted_] {
+      return make(bytes, options, unwanted.get());
+    });
   }
 
  private:
@@ -47,21 +54,29 @@ class MemfdExtents final : public MemoryExtents {
   };
 
   // What is ready, or else memory whose pages come on first use: nobody waits here, unless pages
-  // are wanted at creation.
+  // are wanted at creation. What is not ready is given up, after a few milliseconds at most, since
+  // beside the new extent it could be more than the tier's cap.
   Result<Memory> take_memory(std::uint64_t bytes) {
-    if (spare_.valid() && spare_.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
+    if (spare_.valid()) {
+      *unwanted_ = !options_.prefault;
       auto spare = spare_.get();
       if (spare && spare->mapping.bytes().size() == bytes) return spare;
     }
-    return make(bytes, options_.prefault ? options_ : MemfdOptions{});
+    return make(bytes, options_.prefault ? options_ : MemfdOptions{}, nullptr);
   }
 
-  static Result<Memory> make(std::uint64_t bytes, MemfdOptions options) {
+  // Gives up where `unwanted` says so. Errors: no_space, io, unavailable (given up).
+  static Result<Memory> make(std::uint64_t bytes, MemfdOptions options,
+                             const std::atomic<bool>* unwanted) {
     auto fd = make_memfd("kvtier-extent", bytes);
     if (!fd) return fd.error();
     auto mapping = Mapping::map(fd->get(), bytes, Mapping::Access::read_write);
     if (!mapping) return mapping.error();
-    if (options.huge_pages) fill_with_huge_pages(mapping->bytes());
+    constexpr std::uint64_t kPiece = 8_MiB;
+    for (std::uint64_t at = 0; options.huge_pages && at < bytes; at += kPiece) {
+      if (unwanted != nullptr && *unwanted) return make_error(Errc::unavailable, "given up");
+      fill_with_huge_pages(mapping->bytes().subspan(at, std::min(kPiece, bytes - at)));
+    }
     if (options.prefault) {
       if (const auto done = prefault(mapping->bytes()); !done) return done.error();
     }
@@ -82,6 +97,7 @@ class MemfdExtents final : public MemoryExtents {
 
   Tier tier_;
   MemfdOptions options_;
+  std::shared_ptr<std::atomic<bool>> unwanted_ = std::make_shared<std::atomic<bool>>(false);
   std::future<Result<Memory>> spare_;
 };
 
