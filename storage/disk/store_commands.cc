@@ -86,7 +86,7 @@ void StoreLoop::take(FlushCommand&& command) {
   flush.number = ++flushes_seen_;
   flush.done = std::move(command.done);
   flush.waiting = writes_queued_.size() + writes_sealing_.size() + writes_sealed_.size() +
-                  writes_.size() + erases_pending_;
+                  writes_cleared_.size() + writes_.size() + erases_pending_;
   flushes_.push_back(std::move(flush));
 }
 
@@ -140,6 +140,7 @@ void StoreLoop::take(CloseCommand&&) {
   for (auto& command : std::exchange(scrubs_queued_, {})) finish_scrub(command, closing);
   for (auto& command : std::exchange(writes_queued_, {})) finish_write(command, closing);
   for (auto& command : std::exchange(writes_sealed_, {})) finish_write(command, closing);
+  for (auto& command : std::exchange(writes_cleared_, {})) finish_write(command, closing);
   take(FlushCommand{[](const Result<void>&) {}});
 }
 
@@ -153,6 +154,7 @@ void StoreLoop::overtake_writes(const Key& key, const std::shared_ptr<PendingEra
   for (WriteCommand& command : writes_queued_) overtake(command);
   for (auto& [tag, command] : writes_sealing_) overtake(command);
   for (WriteCommand& command : writes_sealed_) overtake(command);
+  for (WriteCommand& command : writes_cleared_) overtake(command);
   for (auto& [tag, command] : writes_) overtake(command);
 }
 

@@ -49,6 +49,7 @@ void StoreLoop::run() {
     start_transfers();
     end_landed();
     commit();
+    clear_places();
     post_finished();
   }
 }

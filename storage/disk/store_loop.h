@@ -185,11 +185,13 @@ class StoreLoop {
   void finish_read(ReadCommand& command, Result<void> result);
   void finish_scrub(ScrubCommand& command, Result<void> result);
 
-  // store_writes.cc: a write is sealed, waits for its turn, is written and then indexed.
+  // store_writes.cc: a write is sealed, what it replaces leaves the index, it waits for its turn, is
+  // written and then indexed.
   void seal_ahead();
   void sealed(WriteCommand& command, const Result<void>& result);
+  void clear_places();
   void start_writes();
-  Result<void> erase_replaced(const std::vector<WriteCommand>& commands);
+  Result<void> erase_replaced(const std::deque<WriteCommand>& commands);
   Result<BlockDevice::Transfer> prepare_write(const RecordStore::Write& write);
   Result<void> open_segment(std::uint32_t segment);
   void end_write(WriteCommand& command, const Result<void>& transferred);
@@ -232,8 +234,8 @@ class StoreLoop {
   std::unordered_map<std::uint64_t, ScrubCommand> scrubs_, scrubs_verifying_;
   std::vector<std::pair<ScrubCommand, Result<void>>> scrubs_landed_;
   ScrubMemory scrub_memory_;
-  // A write: queued, being sealed, sealed, in flight, landed.
-  std::deque<WriteCommand> writes_queued_, writes_sealed_;
+  // A write: queued, being sealed, sealed, its place cleared, in flight, landed.
+  std::deque<WriteCommand> writes_queued_, writes_sealed_, writes_cleared_;
   std::unordered_map<std::uint64_t, WriteCommand> writes_sealing_, writes_;
   std::vector<std::pair<WriteCommand, Result<void>>> writes_landed_;
 

@@ -26,6 +26,7 @@ void StoreLoop::go_offline(const std::string& what, int code) {
   for (auto& command : std::exchange(scrubs_queued_, {})) finish_scrub(command, failed);
   for (auto& command : std::exchange(writes_queued_, {})) finish_write(command, failed);
   for (auto& command : std::exchange(writes_sealed_, {})) finish_write(command, failed);
+  for (auto& command : std::exchange(writes_cleared_, {})) finish_write(command, failed);
   KVTIER_STORAGE_POINT("storage.health.offline");
 }
 

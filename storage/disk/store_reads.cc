@@ -46,7 +46,10 @@ bool StoreLoop::may_scrub() const {
       !scrub_memory_.has_room(scrubs_queued_.front().scrub.record_bytes)) {
     return false;
   }
-  if (reads_queued_.empty() && writes_queued_.empty() && writes_sealed_.empty()) return true;
+  if (reads_queued_.empty() && writes_queued_.empty() && writes_sealed_.empty() &&
+      writes_cleared_.empty()) {
+    return true;
+  }
   return scrubs_.empty() && Health::Clock::now() - scrubs_queued_.front().since >= kScrubPatience;
 }
 

@@ -12,7 +12,8 @@ namespace kvtier::storage {
 // As many as can be in flight, so that each completion finds the next one ready.
 void StoreLoop::seal_ahead() {
   while (!writes_queued_.empty() &&
-         writes_sealing_.size() + writes_sealed_.size() < options_.writes_in_flight_max) {
+         writes_sealing_.size() + writes_sealed_.size() + writes_cleared_.size() <
+             options_.writes_in_flight_max) {
     WriteCommand command = std::move(writes_queued_.front());
     writes_queued_.pop_front();
     const RecordStore::Write& write = command.write;
@@ -45,14 +46,29 @@ void StoreLoop::sealed(WriteCommand& command, const Result<void>& result) {
   }
 }
 
+// Also ahead of their turn: a place in the device's queue is filled as soon as it is free.
+void StoreLoop::clear_places() {
+  if (writes_sealed_.empty()) return;
+  auto commands = std::exchange(writes_sealed_, {});
+  const auto erased = erase_replaced(commands);
+  for (WriteCommand& command : commands) {
+    if (erased) {
+      writes_cleared_.push_back(std::move(command));
+    } else {
+      finish_write(command, erased);
+    }
+  }
+}
+
 // While reads wait, a request does: writes then keep to a quarter of their share.
 void StoreLoop::start_writes() {
+  if (writes_cleared_.empty()) clear_places();
   const std::size_t at_most =
       reads_queued_.empty() ? options_.writes_in_flight_max : options_.writes_in_flight_max / 4 + 1;
   std::vector<WriteCommand> starting;
-  while (!writes_sealed_.empty() && writes_.size() + starting.size() < at_most) {
-    WriteCommand command = std::move(writes_sealed_.front());
-    writes_sealed_.pop_front();
+  while (!writes_cleared_.empty() && writes_.size() + starting.size() < at_most) {
+    WriteCommand command = std::move(writes_cleared_.front());
+    writes_cleared_.pop_front();
     if (command.erased_by.empty()) {
       starting.push_back(std::move(command));
     } else {
@@ -60,10 +76,8 @@ void StoreLoop::start_writes() {
     }
   }
   if (starting.empty()) return;
-  const auto erased = erase_replaced(starting);
   for (WriteCommand& command : starting) {
-    auto transfer =
-        erased ? prepare_write(command.write) : Result<BlockDevice::Transfer>(erased.error());
+    auto transfer = prepare_write(command.write);
     if (!transfer) {
       finish_write(command, health_.online() ? transfer.error() : offline());
       continue;
@@ -79,7 +93,7 @@ void StoreLoop::start_writes() {
 
 // Committed before the writes are started: from then on nothing points to what is being
 // overwritten.
-Result<void> StoreLoop::erase_replaced(const std::vector<WriteCommand>& commands) {
+Result<void> StoreLoop::erase_replaced(const std::deque<WriteCommand>& commands) {
   Index::Batch batch;
   std::vector<Key> keys;
   for (const WriteCommand& command : commands) {
