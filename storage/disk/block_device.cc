@@ -49,6 +49,11 @@ Result<void> BlockDevice::add_buffer(BufferId buffer, std::span<std::byte> memor
   return {};
 }
 
+void BlockDevice::pin_buffer(BufferId buffer) {
+  KVTIER_CHECK(buffers_.contains(buffer.value));
+  pin_buffer_impl(buffer, buffers_.at(buffer.value));
+}
+
 void BlockDevice::remove_buffer(BufferId buffer) {
   KVTIER_CHECK(buffers_.contains(buffer.value));
   remove_buffer_impl(buffer);

@@ -70,6 +70,9 @@ class BlockDevice {
 
   // Makes memory known; it stays mapped until remove_buffer(). Errors: io.
   Result<void> add_buffer(BufferId buffer, std::span<std::byte> memory);
+  // Has the kernel hold the memory's pages for all transfers to come, instead of for each one. They
+  // should be there (populate_in_pieces()). Without effect where the kernel refuses.
+  void pin_buffer(BufferId buffer);
   // No transfer on it may be in flight.
   void remove_buffer(BufferId buffer);
 
@@ -96,6 +99,7 @@ class BlockDevice {
                                       const std::filesystem::path& path) = 0;
   virtual void close_file_impl(FileId file) = 0;
   virtual Result<void> add_buffer_impl(BufferId buffer, std::span<std::byte> memory) = 0;
+  virtual void pin_buffer_impl(BufferId, std::span<std::byte>) {}
   virtual void remove_buffer_impl(BufferId buffer) = 0;
   virtual void read_impl(const Transfer& transfer) = 0;
   virtual void write_impl(const Transfer& transfer) = 0;

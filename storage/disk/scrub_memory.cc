@@ -37,6 +37,7 @@ Result<void> ScrubMemory::grow(BlockDevice& device, BufferId buffer, std::uint64
   buffer_.reset();
   part_bytes_ = 0;
   if (const auto added = device.add_buffer(buffer, mapping->bytes()); !added) return added.error();
+  device.pin_buffer(buffer);
   buffer_ = buffer;
   memory_ = std::move(*memory);
   mapping_ = std::move(*mapping);

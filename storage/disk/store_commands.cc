@@ -1,10 +1,12 @@
 // What the store's thread takes from the control thread and from the workers.
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <string>
 
 #include "client/base/check.h"
 #include "client/base/fd.h"
+#include "client/base/units.h"
 #include "storage/disk/points.h"
 #include "storage/disk/store_loop.h"
 
@@ -93,7 +95,6 @@ void StoreLoop::take(FlushCommand&& command) {
 void StoreLoop::take(RegisterCommand&& command) {
   std::uint32_t id = 0;
   while (buffers_used_.contains(id)) ++id;
-  populate_in_pieces(command.memory);
   const auto added = device_.add_buffer(BufferId(id), command.memory);
   if (!added) {
     spdlog::warn("extent {} takes no part in disk I/O: {}", command.extent.value,
@@ -101,7 +102,33 @@ void StoreLoop::take(RegisterCommand&& command) {
     return;
   }
   buffers_used_.insert(id);
-  extents_[command.extent] = {BufferId(id), command.memory, command.slot_bytes, 0, nullptr};
+  ExtentState& state = extents_[command.extent];
+  state = {BufferId(id), command.memory, command.slot_bytes, 1, nullptr};
+  ++extents_populating_;
+  populate_next(command.extent, state, 0);
+}
+
+// Memory without pages would keep this thread for a second a GiB, so a worker gives them to it,
+// between the checksums. Until all are there, each transfer pins its own.
+void StoreLoop::populate_next(ExtentId extent, ExtentState& state, std::size_t from) {
+  constexpr std::size_t kPiece = 8_MiB;
+  const auto piece = state.memory.subspan(from, std::min(kPiece, state.memory.size() - from));
+  workers_.submit([this, extent, piece, end = from + piece.size()] {
+    populate_in_pieces(piece);
+    send(PopulatedCommand{extent, end});
+  });
+}
+
+void StoreLoop::take(PopulatedCommand&& command) {
+  ExtentState& state = extents_.at(command.extent);
+  const bool wanted = state.forgotten == nullptr && !closing_;
+  if (wanted && command.bytes < state.memory.size()) {
+    populate_next(command.extent, state, command.bytes);
+    return;
+  }
+  if (wanted) device_.pin_buffer(state.buffer);
+  --extents_populating_;
+  release(command.extent);
 }
 
 void StoreLoop::take(ForgetCommand&& command) {

@@ -77,6 +77,11 @@ struct RegisterCommand {
   std::span<std::byte> memory;
   std::uint64_t slot_bytes = 0;
 };
+// From a worker: this much of an extent has its pages, from its begin.
+struct PopulatedCommand {
+  ExtentId extent;
+  std::size_t bytes = 0;
+};
 struct ForgetCommand {
   ExtentId extent;
   std::promise<void>* answer = nullptr;
@@ -91,9 +96,10 @@ struct ChecksumCommand {
   Result<void> result;
 };
 struct CloseCommand {};
-using StoreCommand = std::variant<ReadCommand, WriteCommand, ScrubCommand, EraseCommand,
-                                  TouchCommand, NamespaceCommand, FlushCommand, RegisterCommand,
-                                  ForgetCommand, HealthCommand, ChecksumCommand, CloseCommand>;
+using StoreCommand =
+    std::variant<ReadCommand, WriteCommand, ScrubCommand, EraseCommand, TouchCommand,
+                 NamespaceCommand, FlushCommand, RegisterCommand, PopulatedCommand, ForgetCommand,
+                 HealthCommand, ChecksumCommand, CloseCommand>;
 
 // Shared with the control thread.
 struct StoreCounters {
@@ -122,7 +128,7 @@ class StoreLoop {
     BufferId buffer;
     std::span<std::byte> memory;
     std::uint64_t slot_bytes = 0;
-    std::uint64_t pending = 0;                // reads and writes taken and not done
+    std::uint64_t pending = 0;                // reads and writes taken and not done; its populating
     std::promise<void>* forgotten = nullptr;  // answered when none is pending
   };
   // Waits for `waiting` writes and erases that came before it, then syncs file after file.
@@ -164,10 +170,12 @@ class StoreLoop {
   void take(NamespaceCommand&& command);
   void take(FlushCommand&& command);
   void take(RegisterCommand&& command);
+  void take(PopulatedCommand&& command);
   void take(ForgetCommand&& command);
   void take(HealthCommand&& command);
   void take(ChecksumCommand&& command);
   void take(CloseCommand&& command);
+  void populate_next(ExtentId extent, ExtentState& state, std::size_t from);
   void overtake_writes(const Key& key, const std::shared_ptr<PendingErase>& erase);
   void end_part(PendingErase& erase);
 
@@ -185,8 +193,8 @@ class StoreLoop {
   void finish_read(ReadCommand& command, Result<void> result);
   void finish_scrub(ScrubCommand& command, Result<void> result);
 
-  // store_writes.cc: a write is sealed, what it replaces leaves the index, it waits for its turn, is
-  // written and then indexed.
+  // store_writes.cc: a write is sealed, what it replaces leaves the index, it waits for its turn,
+  // is written and then indexed.
   void seal_ahead();
   void sealed(WriteCommand& command, const Result<void>& result);
   void clear_places();
@@ -225,6 +233,7 @@ class StoreLoop {
 
   std::unordered_map<ExtentId, ExtentState> extents_;
   std::set<std::uint32_t> buffers_used_;
+  std::uint32_t extents_populating_ = 0;
   std::uint64_t next_tag_ = 1;
   // A read: queued, in flight, landed, then being verified. Each map is by tag.
   std::deque<ReadCommand> reads_queued_;

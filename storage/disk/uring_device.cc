@@ -141,8 +141,13 @@ class UringDevice final : public BlockDevice {
     (void)::io_uring_register_files_update(&ring_, file.value, &none, 1);
   }
 
-  // Memory that cannot be registered is used all the same, its pages pinned for each transfer.
-  Result<void> add_buffer_impl(BufferId buffer, std::span<std::byte> memory) override {
+  Result<void> add_buffer_impl(BufferId buffer, std::span<std::byte>) override {
+    fixed_[buffer.value] = false;
+    return {};
+  }
+
+  // Memory that cannot be registered is used all the same, its pages held for each transfer.
+  void pin_buffer_impl(BufferId buffer, std::span<std::byte> memory) override {
     const iovec piece{memory.data(), memory.size()};
     int rc = -EFBIG;
     if (memory.size() <= kFixedBufferBytesMax) {
@@ -156,7 +161,6 @@ class UringDevice final : public BlockDevice {
           memory.size(), std::strerror(-rc),
           rc == -ENOMEM ? " (raise RLIMIT_MEMLOCK, LimitMEMLOCK= in a unit)" : "");
     }
-    return {};
   }
 
   void remove_buffer_impl(BufferId buffer) override {

@@ -92,6 +92,9 @@ class PowerCutDevice final : public BlockDevice {
   Result<void> add_buffer_impl(BufferId buffer, std::span<std::byte> memory) override {
     return inner_->add_buffer(buffer, memory);
   }
+  void pin_buffer_impl(BufferId buffer, std::span<std::byte>) override {
+    inner_->pin_buffer(buffer);
+  }
   void remove_buffer_impl(BufferId buffer) override { inner_->remove_buffer(buffer); }
   void read_impl(const Transfer& transfer) override { inner_->read(transfer); }
   void write_impl(const Transfer& transfer) override {

@@ -36,6 +36,7 @@ class BlockDeviceTest : public ::testing::TestWithParam<Kind> {
     mapping_ =
         std::move(*Mapping::map(memory_fd_.get(), kMemoryBytes, Mapping::Access::read_write));
     ASSERT_TRUE(device_->add_buffer(BufferId(0), mapping_.bytes()));
+    device_->pin_buffer(BufferId(0));
     ASSERT_TRUE(device_->open_file(FileId(3), make_file("a")));
   }
 
@@ -133,6 +134,22 @@ TEST_P(BlockDeviceTest, FilesAndBuffersCanBeReplaced) {
   const auto read = reap(1);
   ASSERT_TRUE(read[0].result);
   EXPECT_EQ(mapping_.bytes()[0], std::byte{0});
+}
+
+TEST_P(BlockDeviceTest, MemoryCanBePinnedWhileTransfersOnItAreUnderWay) {
+  device_->remove_buffer(BufferId(0));
+  ASSERT_TRUE(device_->add_buffer(BufferId(0), mapping_.bytes()));
+  std::fill_n(mapping_.bytes().begin(), 8192, std::byte{42});
+  device_->write(transfer(0, 0, 4096, 1));
+  device_->submit();
+  device_->pin_buffer(BufferId(0));
+  device_->write(transfer(4096, 4096, 4096, 2));
+  for (const auto& written : reap(2)) EXPECT_TRUE(written.result);
+  device_->read(transfer(0, 1_MiB, 8192, 3));
+  ASSERT_TRUE(reap(1)[0].result);
+  EXPECT_EQ(std::count(mapping_.bytes().begin() + 1_MiB, mapping_.bytes().begin() + 1_MiB + 8192,
+                       std::byte{42}),
+            8192);
 }
 
 TEST_P(BlockDeviceTest, FileThatIsNotThereIsNotFound) {
