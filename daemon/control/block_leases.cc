@@ -14,7 +14,7 @@ namespace kvtier::daemon {
 BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::span<const Key> keys,
                                     std::uint32_t device) {
   SessionLeases& of_session = leases_of_[session];
-  if (of_session.ids.size() >= limits::kLeasesPerSessionMax) return {};
+  if (of_session.ids.size() >= options_.leases_per_session) return {};
   keys = keys.first(std::min(keys.size(), limits::kBlocksLeasedPerSessionMax - of_session.blocks));
   // First everything in memory is held, so that making room for what is on disk cannot evict it.
   std::vector<Leased> held;
@@ -24,6 +24,10 @@ BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::sp
   for (const BlockId id : found) {
     const auto leased = hold_in_memory(id, device);
     if (!leased) break;
+    if (!within_share(of_session, *leased, device)) {
+      if (!leased->pending) catalogue_.unhold(id, leased->tier);
+      break;
+    }
     held.push_back(*leased);
   }
   const LeaseId lease_id = next_lease_;
@@ -33,6 +37,7 @@ BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::sp
     if (!catalogue_.block(leased.block).loading && !start_load(leased.block)) {
       const std::vector<Leased> rest(held.begin() + static_cast<std::ptrdiff_t>(i), held.end());
       held.resize(i);
+      uncount(of_session, rest);
       end_lease({session, rest});
       break;
     }
@@ -52,13 +57,40 @@ BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::sp
 
 std::optional<BlockCache::Leased> BlockCache::hold_in_memory(BlockId id, std::uint32_t device) {
   TierSet tiers = catalogue_.reachable(id);
+  const std::uint64_t bytes = catalogue_.record_bytes(id);
   if (tiers.has(Tier::device) && catalogue_.device(id, Tier::device) != device)
     tiers = tiers.without(Tier::device);
   for (const Tier tier : {Tier::device, Tier::host}) {
-    if (tiers.has(tier) && catalogue_.hold(id, tier)) return Leased{id, tier, false};
+    if (tiers.has(tier) && catalogue_.hold(id, tier)) return Leased{id, tier, false, bytes};
   }
   if (!tiers.has(Tier::disk)) return std::nullopt;
-  return Leased{id, Tier::host, true};
+  return Leased{id, Tier::host, true, bytes};
+}
+
+// Counts the block for the session; false, and not counted, where that is more than it may hold of
+// the tier. One block it may always hold.
+bool BlockCache::within_share(SessionLeases& of_session, const Leased& leased,
+                              std::uint32_t device) const {
+  const std::uint64_t bytes = leased.bytes;
+  const MemoryTier& in = leased.tier == Tier::device ? *devices_[device] : host_;
+  const std::uint64_t allowed = in.allowance(catalogue_.tenant(leased.block));
+  std::uint64_t& held = of_session.bytes[index_of(leased.tier)];
+  if (held != 0 && held + bytes > allowed / 100 * options_.leased_percent +
+                                      allowed % 100 * options_.leased_percent / 100) {
+    return false;
+  }
+  held += bytes;
+  return true;
+}
+
+void BlockCache::uncount(SessionLeases& of_session, std::span<const Leased> blocks) const {
+  for (const Leased& leased : blocks) of_session.bytes[index_of(leased.tier)] -= leased.bytes;
+}
+
+BlockCache::SessionCounts BlockCache::held_by(SessionId session) const {
+  const auto found = leases_of_.find(session);
+  if (found == leases_of_.end()) return {};
+  return {found->second.ids.size(), found->second.blocks};
 }
 
 void BlockCache::note_access(const std::vector<Leased>& held, Grant& grant) {
@@ -94,7 +126,7 @@ void BlockCache::seen_again(BlockId id) {
 
 bool BlockCache::start_load(BlockId id) {
   if (loading_.size() >= limits::kReadsWaitingMax) return false;
-  const auto to = room(host_, catalogue_.record_bytes(id));
+  const auto to = room(host_, catalogue_.tenant(id), catalogue_.record_bytes(id));
   if (!to) return false;
   host_.table(*to).set_reserved(to->slot, static_cast<std::uint32_t>(::getpid()), 0);
   catalogue_.set_loading(id, true);
@@ -166,6 +198,7 @@ bool BlockCache::release(SessionId session, LeaseId lease) {
   SessionLeases& of_session = leases_of_.at(session);
   std::erase(of_session.ids, lease);
   of_session.blocks -= found->second.blocks.size();
+  uncount(of_session, found->second.blocks);
   end_or_wait(lease, found->second);
   return true;
 }

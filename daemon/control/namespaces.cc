@@ -21,6 +21,7 @@ Result<std::uint16_t> Namespaces::open(std::span<const std::byte> encoded) {
   }
   auto ns = decode_namespace(encoded);
   if (!ns) return ns.error();
+  const TenantId tenant = tenants_->of_salt(ns->tenant);
   if (known) {
     KnownNamespace& orphan = known_[*known];
     const RecordLayout layout = RecordLayout::of(*ns);
@@ -28,19 +29,34 @@ Result<std::uint16_t> Namespaces::open(std::span<const std::byte> encoded) {
     orphan.ns = std::move(*ns);
     orphan.encoded.assign(encoded.begin(), encoded.end());
     orphan.layout = layout;
+    orphan.tenant = tenant;
+    ++of_tenant_[tenant];
     --orphans_;
     return *known;
   }
-  if (known_.size() >= limits::kNamespacesMax) {
-    return make_error(Errc::no_space, "too many namespaces (" +
-                                          std::to_string(limits::kNamespacesMax) +
-                                          "): restart kvtierd to forget unused ones");
-  }
+  if (auto room = check_room(tenant); !room) return room.error();
   const auto number = static_cast<std::uint16_t>(known_.size());
   const RecordLayout layout = RecordLayout::of(*ns);
-  known_.push_back({id, std::move(*ns), {encoded.begin(), encoded.end()}, layout, 0, {}, false});
+  known_.push_back(
+      {id, std::move(*ns), {encoded.begin(), encoded.end()}, layout, 0, {}, false, tenant});
   by_id_.emplace(id, number);
+  ++of_tenant_[tenant];
   return number;
+}
+
+// One of several tenants may use up its own part of the table only.
+Result<void> Namespaces::check_room(TenantId tenant) const {
+  const bool alone = tenants_->size() == 1;
+  if (!alone && of_tenant_[tenant] >= limits::kNamespacesPerTenantMax) {
+    return make_error(Errc::no_space, "too many namespaces of the tenant '" +
+                                          (*tenants_)[tenant].name + "' (" +
+                                          std::to_string(limits::kNamespacesPerTenantMax) +
+                                          "): restart kvtierd to forget unused ones");
+  }
+  if (known_.size() < limits::kNamespacesMax) return {};
+  return make_error(Errc::no_space, "too many namespaces (" +
+                                        std::to_string(limits::kNamespacesMax) +
+                                        "): restart kvtierd to forget unused ones");
 }
 
 Result<std::uint16_t> Namespaces::add_orphan(const NamespaceId& id, std::uint64_t record_bytes) {
@@ -50,7 +66,7 @@ Result<std::uint16_t> Namespaces::add_orphan(const NamespaceId& id, std::uint64_
   const auto number = static_cast<std::uint16_t>(known_.size());
   RecordLayout layout{};
   layout.record_bytes = record_bytes;
-  known_.push_back({id, {}, {}, layout, 0, {}, false});
+  known_.push_back({id, {}, {}, layout, 0, {}, false, kDefaultTenant});
   by_id_.emplace(id, number);
   ++orphans_;
   return number;

@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "daemon/control/tenants.h"
 #include "kvtier/namespace.h"
 #include "kvtier/record_layout.h"
 
@@ -24,11 +25,15 @@ struct KnownNamespace {
   std::uint64_t blocks = 0;
   std::array<std::uint64_t, 3> bytes{};  // of records, per tier
   bool remembered = false;               // by every store, since this daemon started
+  TenantId tenant = kDefaultTenant;      // the default one where the salt is not known
   bool is_orphan() const noexcept { return encoded.empty(); }
 };
 
 class Namespaces {
  public:
+  // `tenants` outlives this.
+  explicit Namespaces(const Tenants& tenants) : tenants_(&tenants), of_tenant_(tenants.size()) {}
+
   // The number of this namespace, a new one if it is not known yet. One known by its id alone is
   // adopted; if its records have another size than they should, it must have no blocks. Errors:
   // no_space, malformed, invalid, refused.
@@ -42,8 +47,14 @@ class Namespaces {
   KnownNamespace& operator[](std::uint16_t ns) noexcept { return known_[ns]; }
   const KnownNamespace& operator[](std::uint16_t ns) const noexcept { return known_[ns]; }
   std::uint16_t size() const noexcept { return static_cast<std::uint16_t>(known_.size()); }
+  // How many are the tenant's.
+  std::uint32_t of_tenant(TenantId tenant) const noexcept { return of_tenant_[tenant]; }
 
  private:
+  Result<void> check_room(TenantId tenant) const;
+
+  const Tenants* tenants_;
+  std::vector<std::uint32_t> of_tenant_;  // namespaces that are not orphans
   std::vector<KnownNamespace> known_;
   std::map<NamespaceId, std::uint16_t> by_id_;
   std::uint32_t orphans_ = 0;

@@ -10,19 +10,27 @@ void Reservations::add(SlotName slot, Tier tier, SessionId session, ProcessId pr
   const bool fresh = slots_.emplace(slot, holder).second;
   KVTIER_CHECK(fresh);
   ++held_[purse_of(holder)];
+  ++of_session_[session];
 }
 
 bool Reservations::take(SlotName slot, SessionId session, Tier& tier) {
   const auto found = slots_.find(slot);
   if (found == slots_.end() || found->second.session != session) return false;
   tier = found->second.tier;
+  if (--of_session_.at(session) == 0) of_session_.erase(session);
   drop_one(found->second);
   slots_.erase(found);
   return true;
 }
 
+std::uint64_t Reservations::held_by_session(SessionId session) const noexcept {
+  const auto found = of_session_.find(session);
+  return found == of_session_.end() ? 0 : found->second;
+}
+
 std::vector<Reservations::Slot> Reservations::end_session(SessionId session) {
   std::vector<Slot> ended;
+  if (of_session_.erase(session) == 0) return ended;
   for (auto& [slot, holder] : slots_) {
     if (holder.session != session) continue;
     holder.session = 0;
