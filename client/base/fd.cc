@@ -1,6 +1,7 @@
 #include "client/base/fd.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -81,6 +82,9 @@ Result<UniqueFd> make_memfd(const std::string& name, std::size_t bytes) {
   if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     return errno_error(Errc::io, "cannot seal " + name);
   }
+  // Whoever is given a descriptor for reading must not open it again for writing by its name in
+  // /proc.
+  if (::fchmod(fd.get(), S_IRUSR) != 0) return errno_error(Errc::io, "cannot protect " + name);
   return fd;
 }
 

@@ -35,6 +35,7 @@ Session::Session(ClientOptions options, UniqueFd wake_fd, std::function<void()> 
       slots_changed_(std::move(slots_changed)),
       gpu_(std::move(gpu)),
       wake_fd_(std::move(wake_fd)),
+      read_only_(options_.read_only),
       delay_(kReconnectDelayMin) {}
 
 Session::~Session() {
@@ -118,6 +119,8 @@ void Session::release(const std::shared_ptr<const Connection>& connection, std::
   post([this, connection, lease] {
     if (connection_ != connection) return;
     leases_.erase(lease);
+    // Believed only while the blocks are held.
+    if (report_soon_) send_report(Clock::now());
     tell([&](wire::Message::Builder m) { m.initRelease(1).set(0, lease); });
   });
 }
@@ -134,6 +137,7 @@ void Session::commit(FilledBlock block) {
 }
 
 void Session::refill(const std::shared_ptr<NamespaceEntry>& ns) {
+  if (read_only()) return;
   for (const Tier tier : kMemoryTiers) {
     const std::uint32_t count = ns->pool(tier).claim(Clock::now());
     if (count == 0) continue;
@@ -142,6 +146,7 @@ void Session::refill(const std::shared_ptr<NamespaceEntry>& ns) {
 }
 
 void Session::report_bad(const Key& key) {
+  if (read_only()) return;
   {
     const std::lock_guard lock(mutex_);
     if (bad_keys_.size() < kBadKeysMax) bad_keys_.push_back(key);
@@ -150,6 +155,7 @@ void Session::report_bad(const Key& key) {
 }
 
 Result<void> Session::flush(Deadline deadline) {
+  if (read_only()) return {};  // nothing of ours is on its way
   const auto outcome = std::make_shared<Outcome>();
   if (!post([this, outcome] { add_flush({outcome, kFlushRounds}); })) return closed();
   if (auto result = outcome->wait(deadline)) return narrowed(*result, Errc::unavailable);

@@ -50,6 +50,9 @@ class Session : public std::enable_shared_from_this<Session> {
   void close();
 
   bool connected() const noexcept { return connected_.load(); }
+  // Asked for, or decided by the daemon at the last welcome.
+  bool read_only() const noexcept { return read_only_.load(std::memory_order_relaxed); }
+  bool verify_loads() const noexcept { return options_.verify_loads; }
   Result<void> wait_connected(Deadline deadline);
   std::shared_ptr<NamespaceEntry> open(const Namespace& ns);
 
@@ -137,6 +140,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Counters counters_;
   DirectorySnapshot directory_;
   std::atomic<bool> connected_{false};
+  std::atomic<bool> read_only_;
 
   mutable std::mutex mutex_;  // the mailbox and what engine threads ask about
   std::condition_variable state_changed_;

@@ -106,6 +106,7 @@ void Session::say_hello() {
         hello.setVersion(wire::kProtocolVersion);
         hello.setFeatures(wire::kFeatures);
         hello.setName(options_.name);
+        hello.setReadOnly(options_.read_only);
         if (gpu_ && gpu_tier_) {
           hello.setGpu({reinterpret_cast<const kj::byte*>(gpu_->uuid().data()), sizeof(GpuUuid)});
         }
@@ -129,6 +130,7 @@ Result<void> Session::welcome(wire::Frame& frame, wire::Message::Reader message)
   if (!directory) return directory.error();
   connection_ = std::make_shared<Connection>(std::move(*directory),
                                              milliseconds(welcome.getLeaseMs()), hello_sent_);
+  read_only_ = options_.read_only || welcome.getReadOnly();
   directory_.publish(connection_);
   delay_ = kReconnectDelayMin;
   next_report_ = Clock::now() + connection_->lease_time() / 3;
@@ -178,7 +180,8 @@ Result<std::shared_ptr<const ExtentMapping>> Session::mapping_of(wire::Frame& fr
     return mapped;
   }
   if (extent.getKind() != kMemfd) return malformed("memory of a kind that this client cannot map");
-  auto mapped = ExtentMapping::map(fd, tier, extent.getBytes(), extent.getSlotBytes());
+  const auto access = read_only() ? Mapping::Access::read : Mapping::Access::read_write;
+  auto mapped = ExtentMapping::map(fd, tier, extent.getBytes(), extent.getSlotBytes(), access);
   if (!mapped) return mapped.error();
   if (gpu_) return gpu_->pin(std::move(*mapped));
   return std::shared_ptr<const ExtentMapping>(std::move(*mapped));

@@ -18,6 +18,8 @@ Result<void> validate(const ClientOptions& options) {
     return invalid("socket is '" + options.socket + "'; it must have from 1 to " +
                    std::to_string(sizeof(sockaddr_un::sun_path) - 1) + " bytes");
   }
+  if (options.verify_loads && options.cuda_device)
+    return invalid("verify_loads is for engines without a cuda_device; leave out one of them");
   if (options.name.size() > 256) return invalid("name is longer than 256 bytes");
   if (options.slots_ahead > session::kSlotsAheadMax) {
     return invalid("slots_ahead is " + std::to_string(options.slots_ahead) +

@@ -1,5 +1,8 @@
 #include "client/transfer/proven_blocks.h"
 
+#include <cstring>
+
+#include "client/record/digest.h"
 #include "client/record/record.h"
 #include "client/session/session.h"
 
@@ -8,8 +11,16 @@ namespace kvtier::transfer {
 using session::Counters;
 using session::HeldBlocks;
 
+bool payload_holds(std::span<const std::byte> record, const RecordLayout& layout) {
+  RecordHeader header;
+  std::memcpy(&header, record.data(), sizeof header);
+  return header.payload_checksum == 0 ||
+         header.payload_checksum ==
+             xxh3_64(record.subspan(layout.header_bytes, layout.payload_bytes));
+}
+
 ProvenBlocks prove(const HeldBlocks& hold, const std::vector<HeldBlocks::Block>& blocks,
-                   std::size_t count, const HeaderOf& header_of) {
+                   std::size_t count, const HeaderOf& header_of, const PayloadHolds& payload_of) {
   ProvenBlocks proven;
   const auto note_fault = [&](std::uint32_t block, Error error) {
     Counters::add(hold.session()->counters().faults);
@@ -23,8 +34,10 @@ ProvenBlocks prove(const HeldBlocks& hold, const std::vector<HeldBlocks::Block>&
       break;
     }
     const BlockIdentity identity{hold.ns().id, hold.keys()[i], hold.parent(i), i};
-    if (auto good = verify_header(header_of(i), hold.ns().layout, identity, hold.tokens(i));
-        !good) {
+    auto good = verify_header(header_of(i), hold.ns().layout, identity, hold.tokens(i));
+    if (good && payload_of && !payload_of(i))
+      good = make_error(Errc::corrupt, "record: payload checksum");
+    if (!good) {
       Counters::add(hold.session()->counters().proof_faults);
       hold.session()->report_bad(identity.key);
       note_fault(i, good.error());

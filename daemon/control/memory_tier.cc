@@ -72,7 +72,8 @@ bool MemoryTier::grow(std::uint64_t slot_bytes, TenantId tenant) {
   const std::uint64_t bytes = extent_bytes(slot_bytes, room_for_extents(tenant));
   const auto now = std::chrono::steady_clock::now();
   if (bytes == 0 || now < next_attempt_) return false;
-  auto made = maker_->create(next_id_(), {bytes, slot_bytes});
+  auto made = maker_->create(
+      next_id_(), {bytes, slot_bytes, tenants_ == nullptr ? 0 : tenants_->owner(tenant)});
   if (!made) {
     spdlog::warn("{} tier {}: no further extent of {} bytes: {}", name(tier_), device_, bytes,
                  made.error().message);

@@ -1,8 +1,10 @@
 #include "daemon/control/tenants.h"
 
 #include <algorithm>
+#include <span>
 
 #include "client/base/check.h"
+#include "client/record/digest.h"
 #include "daemon/limits.h"
 
 namespace kvtier::daemon {
@@ -24,6 +26,19 @@ std::optional<TenantId> Tenants::find(std::string_view name) const noexcept {
   const auto found = std::ranges::find(all_, name, &Tenant::name);
   if (found == all_.end()) return std::nullopt;
   return static_cast<TenantId>(found - all_.begin());
+}
+
+std::uint64_t Tenants::owner(TenantId tenant) const noexcept {
+  const std::string& name = all_[tenant].name;
+  return all_[tenant].isolated ? xxh3_64(std::as_bytes(std::span(name))) : 0;
+}
+
+std::optional<Pool> Tenants::pool_of_owner(std::uint64_t wanted) const noexcept {
+  if (wanted == 0) return Pool{0};
+  for (TenantId tenant = 0; tenant < size(); ++tenant) {
+    if (all_[tenant].isolated && owner(tenant) == wanted) return pool(tenant);
+  }
+  return std::nullopt;
 }
 
 void TenantUsage::subtract(TenantId tenant, std::uint64_t bytes) noexcept {

@@ -59,6 +59,11 @@ class Tenants {
   }
   Pool pool(TenantId tenant) const noexcept { return all_[tenant].isolated ? tenant + 1U : 0; }
 
+  // How an extent's slot table names the pool: XXH3-64 of an isolated tenant's name; 0: shared.
+  std::uint64_t owner(TenantId tenant) const noexcept;
+  // None where no isolated tenant has that name (any more).
+  std::optional<Pool> pool_of_owner(std::uint64_t owner) const noexcept;
+
   // Whether `needy` may evict `bytes` of a tenant that uses `used` bytes of the tier.
   bool may_take(TenantId needy, TenantId from, Tier tier, std::uint64_t used,
                 std::uint64_t bytes) const noexcept {

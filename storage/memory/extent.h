@@ -28,6 +28,7 @@ class Extent {
   struct Shape {
     std::uint64_t bytes = 0;       // of the whole extent
     std::uint64_t slot_bytes = 0;  // a multiple of 4 KiB
+    std::uint64_t owner = 0;       // SlotTableHeader::owner
     std::uint32_t slots() const noexcept { return static_cast<std::uint32_t>(bytes / slot_bytes); }
   };
 

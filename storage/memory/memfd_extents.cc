@@ -127,7 +127,7 @@ Result<std::unique_ptr<Extent>> adopt_memfd_extent(UniqueFd memory, UniqueFd tab
   }
   auto mapping = Mapping::map(memory.get(), header.extent_bytes, Mapping::Access::read_write);
   if (!mapping) return mapping.error();
-  const Extent::Shape shape{header.extent_bytes, header.slot_bytes};
+  const Extent::Shape shape{header.extent_bytes, header.slot_bytes, header.owner};
   if (shape.slots() != header.slots) return make_error(Errc::corrupt, name + ": number of slots");
   const ExtentId id(header.extent_id);
   const auto tier = static_cast<Tier>(header.tier);
