@@ -11,6 +11,7 @@
 
 #include "daemon/control/catalogue.h"
 #include "daemon/control/disk_tier.h"
+#include "daemon/control/held_share.h"
 #include "daemon/control/memory_tier.h"
 #include "daemon/control/reservations.h"
 #include "daemon/limits.h"
@@ -135,6 +136,7 @@ class BlockCache {
     BlockId block = kNoBlock;  // kNoBlock: failed
     Tier tier = Tier::host;
     bool pending = false;
+    BlockId counted{};  // as it was granted, for the session's share
     std::uint64_t bytes = 0;
   };
   struct Lease {
@@ -144,7 +146,7 @@ class BlockCache {
   struct SessionLeases {
     std::vector<LeaseId> ids;
     std::size_t blocks = 0;
-    std::array<std::uint64_t, kTiers> bytes{};  // of the memory tiers; what is to be loaded is in one
+    HeldShare share;
   };
   struct Waiter {
     LeaseId lease;
@@ -159,8 +161,9 @@ class BlockCache {
 
   bool holds_in(BlockId id, Tier tier);
   void forget_misfits(std::span<const std::byte> encoded);
-  bool within_share(SessionLeases& of_session, const Leased& leased, std::uint32_t device) const;
-  void uncount(SessionLeases& of_session, std::span<const Leased> blocks) const;
+  bool within_share(SessionLeases& of_session, std::span<const Leased> before,
+                    const Leased& leased, std::uint32_t device) const;
+  static void uncount(SessionLeases& of_session, std::span<const Leased> blocks);
   std::optional<Leased> hold_in_memory(BlockId id, std::uint32_t device);
   void note_access(const std::vector<Leased>& held, Grant& grant);
   void seen_again(BlockId id);

@@ -24,7 +24,7 @@ BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::sp
   for (const BlockId id : found) {
     const auto leased = hold_in_memory(id, device);
     if (!leased) break;
-    if (!within_share(of_session, *leased, device)) {
+    if (!within_share(of_session, held, *leased, device)) {
       if (!leased->pending) catalogue_.unhold(id, leased->tier);
       break;
     }
@@ -37,7 +37,7 @@ BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::sp
     if (!catalogue_.block(leased.block).loading && !start_load(leased.block)) {
       const std::vector<Leased> rest(held.begin() + static_cast<std::ptrdiff_t>(i), held.end());
       held.resize(i);
-      uncount(of_session, rest);
+      if (options_.leased_percent < 100) uncount(of_session, rest);
       end_lease({session, rest});
       break;
     }
@@ -61,30 +61,34 @@ std::optional<BlockCache::Leased> BlockCache::hold_in_memory(BlockId id, std::ui
   if (tiers.has(Tier::device) && catalogue_.device(id, Tier::device) != device)
     tiers = tiers.without(Tier::device);
   for (const Tier tier : {Tier::device, Tier::host}) {
-    if (tiers.has(tier) && catalogue_.hold(id, tier)) return Leased{id, tier, false, bytes};
+    if (tiers.has(tier) && catalogue_.hold(id, tier)) return Leased{id, tier, false, id, bytes};
   }
   if (!tiers.has(Tier::disk)) return std::nullopt;
-  return Leased{id, Tier::host, true, bytes};
+  return Leased{id, Tier::host, true, id, bytes};
 }
 
 // Counts the block for the session; false, and not counted, where that is more than it may hold of
-// the tier. One block it may always hold.
-bool BlockCache::within_share(SessionLeases& of_session, const Leased& leased,
-                              std::uint32_t device) const {
-  const std::uint64_t bytes = leased.bytes;
+// the tier. `before` are those of the same lease.
+bool BlockCache::within_share(SessionLeases& of_session, std::span<const Leased> before,
+                              const Leased& leased, std::uint32_t device) const {
+  if (options_.leased_percent >= 100) return true;
   const MemoryTier& in = leased.tier == Tier::device ? *devices_[device] : host_;
-  const std::uint64_t allowed = in.allowance(catalogue_.tenant(leased.block));
-  std::uint64_t& held = of_session.bytes[index_of(leased.tier)];
-  if (held != 0 && held + bytes > allowed / 100 * options_.leased_percent +
-                                      allowed % 100 * options_.leased_percent / 100) {
-    return false;
-  }
-  held += bytes;
-  return true;
+  const std::uint64_t all = in.allowance(catalogue_.tenant(leased.block));
+  const std::uint64_t allowed =
+      all / 100 * options_.leased_percent + all % 100 * options_.leased_percent / 100;
+  return of_session.share.add(
+      leased.block, leased.tier, leased.bytes, allowed, [&](const auto& visit) {
+        for (const LeaseId id : of_session.ids) {
+          for (const Leased& held : leases_.at(id).blocks)
+            visit(held.counted, held.tier, held.bytes);
+        }
+        for (const Leased& held : before) visit(held.counted, held.tier, held.bytes);
+      });
 }
 
-void BlockCache::uncount(SessionLeases& of_session, std::span<const Leased> blocks) const {
-  for (const Leased& leased : blocks) of_session.bytes[index_of(leased.tier)] -= leased.bytes;
+void BlockCache::uncount(SessionLeases& of_session, std::span<const Leased> blocks) {
+  for (const Leased& leased : blocks)
+    of_session.share.remove(leased.counted, leased.tier, leased.bytes);
 }
 
 BlockCache::SessionCounts BlockCache::held_by(SessionId session) const {
@@ -198,7 +202,7 @@ bool BlockCache::release(SessionId session, LeaseId lease) {
   SessionLeases& of_session = leases_of_.at(session);
   std::erase(of_session.ids, lease);
   of_session.blocks -= found->second.blocks.size();
-  uncount(of_session, found->second.blocks);
+  if (options_.leased_percent < 100) uncount(of_session, found->second.blocks);
   end_or_wait(lease, found->second);
   return true;
 }

@@ -91,7 +91,7 @@ void Session::readable() {
   std::vector<wire::Frame> frames;
   const auto received = reader_.receive(socket_.native_handle(), frames, limits::kFramesPerTurn);
   if (!frames.empty()) heard();
-  if (!frames.empty() || !frame_under_way_) frame_began_ = last_heard_ = Clock::now();
+  if (!frames.empty() || !frame_under_way_) frame_began_ = Clock::now();
   frame_under_way_ = reader_.in_progress();
   std::ranges::move(frames, std::back_inserter(received_));
   if (!received) input_ended_ = received.error();

@@ -195,6 +195,28 @@ TEST_F(TenantsTest, one_session_holds_no_more_than_its_share_of_a_tier) {
   EXPECT_EQ(cache.lease(ns, blocks, 1).slots.size(), 20U);
 }
 
+TEST_F(TenantsTest, a_block_in_many_leases_of_one_session_counts_once) {
+  TestCache cache({.leased_percent = 50}, false);
+  const auto ns = cache.open(small_namespace("m"));
+  const auto blocks = cache.prefix(ns, 30, 1);
+  ASSERT_EQ(put_all(cache, ns, blocks), 30U);
+  const auto shared = std::span(blocks).first(15);
+  std::vector<LeaseId> leases;
+  for (int i = 0; i < 10; ++i) {
+    const auto held = cache.lease(ns, shared, 1);
+    EXPECT_EQ(held.slots.size(), 15U) << i;
+    leases.push_back(held.lease);
+  }
+  // Leased again and released once, they still count.
+  cache->release(1, leases[0]);
+  EXPECT_EQ(cache.lease(ns, blocks, 1).slots.size(), 20U);
+  const auto others = cache.prefix(ns, 5, 7000);
+  ASSERT_EQ(put_all(cache, ns, others), 5U);
+  EXPECT_EQ(cache.lease(ns, others, 1).slots.size(), 0U);
+  cache->release_all(1);
+  EXPECT_EQ(cache.lease(ns, others, 1).slots.size(), 5U);
+}
+
 TEST_F(TenantsTest, orphans_count_for_their_tenant_once_their_namespace_is_opened) {
   TestCache before({.tenants = tenants({tenant("a")})});
   const auto a = before.open(of_tenant("a"));
