@@ -147,6 +147,7 @@ class DiskTier {
   std::optional<Room> room_for(TenantId tenant, std::uint64_t record_bytes);
   std::optional<Room> free_room(std::uint64_t record_bytes);
   Room take_over(BlockId victim);
+  bool over_quota(TenantId tenant, std::uint64_t more_bytes) const noexcept;
   bool evict_own(TenantId tenant, std::uint64_t record_bytes);
   bool empty_a_segment_for(TenantId tenant, std::uint64_t record_bytes);
   bool may_empty(std::span<const BlockId> segment, TenantId tenant) const;

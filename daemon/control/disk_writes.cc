@@ -57,6 +57,11 @@ bool DiskTier::submit(const Waiting& next) {
   const TenantId tenant = catalogue_.tenant(next.block);
   const auto room = room_for(tenant, bytes);
   if (!room) {
+    // One tenant that cannot make room below its quota keeps nobody waiting.
+    if (over_quota(tenant, bytes)) {
+      give_up(next);
+      return true;
+    }
     if (any_online() && (emptying_ || empty_a_segment_for(tenant, bytes))) return false;
     if (any_online() && !writing_.empty()) return false;
     give_up(next);
@@ -100,7 +105,6 @@ Result<void> DiskTier::send(const Waiting& next, const Room& room) {
 // A free slot; or else the slot of the coldest block of this size that may go for the tenant's sake,
 // on whichever device it is. A tenant at its quota gets a slot of its own.
 std::optional<DiskTier::Room> DiskTier::room_for(TenantId tenant, std::uint64_t record_bytes) {
-  const std::uint64_t allowed = catalogue_.tenants().limits(tenant, Tier::disk).quota;
   const auto coldest = [&](bool own_only) {
     BlockId victim = kNoBlock;
     for (std::uint32_t number = 0; number < devices_.size(); ++number) {
@@ -118,9 +122,9 @@ std::optional<DiskTier::Room> DiskTier::room_for(TenantId tenant, std::uint64_t 
     }
     return victim;
   };
-  if (allowed < cap_bytes() && usage_.of(tenant) + record_bytes > allowed) {
+  if (over_quota(tenant, record_bytes)) {
     const BlockId own = coldest(true);
-    if (own != kNoBlock && usage_.of(tenant) <= allowed) return take_over(own);
+    if (own != kNoBlock && !over_quota(tenant, 0)) return take_over(own);
     if (!evict_own(tenant, record_bytes)) return std::nullopt;
   }
   if (auto free = free_room(record_bytes)) return free;
@@ -129,11 +133,15 @@ std::optional<DiskTier::Room> DiskTier::room_for(TenantId tenant, std::uint64_t 
   return take_over(victim);
 }
 
+bool DiskTier::over_quota(TenantId tenant, std::uint64_t more_bytes) const noexcept {
+  const std::uint64_t quota = catalogue_.tenants().limits(tenant, Tier::disk).quota;
+  return quota < cap_bytes() && usage_.of(tenant) + more_bytes > quota;
+}
+
 // Makes room below the tenant's quota among its blocks of whatever size. Their slots are free once the
 // index has forgotten them.
 bool DiskTier::evict_own(TenantId tenant, std::uint64_t record_bytes) {
-  const std::uint64_t allowed = catalogue_.tenants().limits(tenant, Tier::disk).quota;
-  for (std::uint32_t evicted = 0; usage_.of(tenant) + record_bytes > allowed; ++evicted) {
+  for (std::uint32_t evicted = 0; over_quota(tenant, record_bytes); ++evicted) {
     const BlockId id = catalogue_.coldest(Tier::disk, [&](const Catalogue::Order& order) {
       return order.tenant == tenant && is_online(order);
     });
@@ -192,7 +200,7 @@ bool DiskTier::may_empty(std::span<const BlockId> segment, TenantId tenant) cons
 // Records of one size have no room while others fill the disk: the segment of the coldest of those
 // is emptied, as far as nobody reads from it. A tenant at its quota has no room without.
 bool DiskTier::empty_a_segment_for(TenantId tenant, std::uint64_t record_bytes) {
-  if (usage_.of(tenant) + record_bytes > allowance(tenant)) return false;
+  if (over_quota(tenant, record_bytes)) return false;
   const auto others = catalogue_.ends(Tier::disk, [&](const Catalogue::Order& order) {
     return order.record_bytes != record_bytes && is_online(order);
   });

@@ -148,6 +148,8 @@ Result<void> Session::on_hello(std::uint64_t id, wire::Hello::Reader hello) {
   if (hello.getGpu().size() != 0 && hello.getGpu().size() != sizeof(GpuUuid))
     return malformed("a GPU's UUID of the wrong size");
   name_ = std::string(hello.getName().cStr()).substr(0, 64);
+  // It goes to logs and terminals.
+  std::ranges::replace_if(name_, [](char c) { return c >= 0 && (c < 0x20 || c == 0x7F); }, '?');
   read_only_ = hello.getReadOnly() || context_.access.read_only(peer_);
   device_ = device_of_gpu(hello.getGpu());
   if (read_only_ && !context_.device_for_readers) device_ = kNoDevice;
