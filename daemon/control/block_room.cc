@@ -20,11 +20,19 @@ std::optional<Place> BlockCache::room(MemoryTier& tier, TenantId tenant,
   if (!make_quota_room(tier, tenant, record_bytes)) return std::nullopt;
   if (auto free = tier.take(record_bytes, tenant)) return free;
   const Pool pool = tier.pool_of(tenant);
-  const BlockId victim =
-      catalogue_.coldest(tier.tier(), record_bytes, tier.device(), [&](const Order& order) {
-        return tier.pool_of(order.tenant) == pool &&
-               may_take(tier, tenant, order.tenant, record_bytes);
-      });
+  const auto victim_of = [&](bool own_too) {
+    return catalogue_.coldest(tier.tier(), record_bytes, tier.device(), [&](const Order& order) {
+      return tier.pool_of(order.tenant) == pool && (own_too || order.tenant != tenant) &&
+             may_take(tier, tenant, order.tenant, record_bytes);
+    });
+  };
+  // What is guaranteed and not there yet comes from others, if they have it to give.
+  const bool owed = tier.used_by(tenant) + record_bytes <= tier.limits(tenant).guaranteed;
+  BlockId victim = victim_of(!owed);
+  if (victim == kNoBlock && owed) {
+    if (empty_an_extent_for(tier, tenant, record_bytes)) return tier.take(record_bytes, tenant);
+    victim = victim_of(true);
+  }
   if (victim != kNoBlock) {
     evict(tier, victim);
     return tier.take(record_bytes, tenant);
@@ -82,8 +90,7 @@ bool BlockCache::empty_an_extent_for(MemoryTier& tier, TenantId tenant,
   const std::size_t t = index_of(tier.tier());
   const Pool pool = tier.pool_of(tenant);
   // An isolated tenant's extents are bounded by its quota: others' would be of no use to it.
-  const bool own_only = pool != 0 && tier.room_for_extents(tenant) < record_bytes &&
-                        tier.cap_bytes() - tier.reserved_bytes() >= record_bytes;
+  const bool own_only = tier.pool_left(tenant) < record_bytes;
   const auto other_class = [&](std::uint64_t bytes, Pool of) {
     return (bytes != record_bytes || of != pool) && (!own_only || of == pool);
   };

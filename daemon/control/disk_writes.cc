@@ -105,12 +105,14 @@ Result<void> DiskTier::send(const Waiting& next, const Room& room) {
 // A free slot; or else the slot of the coldest block of this size that may go for the tenant's sake,
 // on whichever device it is. A tenant at its quota gets a slot of its own.
 std::optional<DiskTier::Room> DiskTier::room_for(TenantId tenant, std::uint64_t record_bytes) {
-  const auto coldest = [&](bool own_only) {
+  enum class Whose { own, others, all };
+  const auto coldest = [&](Whose whose) {
     BlockId victim = kNoBlock;
     for (std::uint32_t number = 0; number < devices_.size(); ++number) {
       const BlockId found = catalogue_.coldest(
           Tier::disk, record_bytes, number, [&](const Catalogue::Order& order) {
-            return is_online(order) && (!own_only || order.tenant == tenant) &&
+            const bool own = order.tenant == tenant;
+            return is_online(order) && (whose == Whose::all || own == (whose == Whose::own)) &&
                    catalogue_.tenants().may_take(tenant, order.tenant, Tier::disk,
                                                  usage_.of(order.tenant), record_bytes);
           });
@@ -123,12 +125,16 @@ std::optional<DiskTier::Room> DiskTier::room_for(TenantId tenant, std::uint64_t 
     return victim;
   };
   if (over_quota(tenant, record_bytes)) {
-    const BlockId own = coldest(true);
+    const BlockId own = coldest(Whose::own);
     if (own != kNoBlock && !over_quota(tenant, 0)) return take_over(own);
     if (!evict_own(tenant, record_bytes)) return std::nullopt;
   }
   if (auto free = free_room(record_bytes)) return free;
-  const BlockId victim = coldest(false);
+  // What is guaranteed and not there yet comes from others, if they have it to give.
+  const bool owed = usage_.of(tenant) + record_bytes <=
+                    catalogue_.tenants().limits(tenant, Tier::disk).guaranteed;
+  BlockId victim = coldest(owed ? Whose::others : Whose::all);
+  if (victim == kNoBlock && owed) victim = coldest(Whose::own);
   if (victim == kNoBlock) return std::nullopt;
   return take_over(victim);
 }

@@ -36,14 +36,17 @@ std::uint64_t MemoryTier::allowance(TenantId tenant) const noexcept {
   return std::min(options_.cap_bytes, limits(tenant).quota);
 }
 
-std::uint64_t MemoryTier::room_for_extents(TenantId tenant) const noexcept {
-  const std::uint64_t room = options_.cap_bytes - reserved_bytes_;
+std::uint64_t MemoryTier::pool_left(TenantId tenant) const noexcept {
   const Pool pool = pool_of(tenant);
-  if (pool == 0) return room;
+  if (pool == 0) return options_.cap_bytes;
   const auto has = pool_bytes_.find(pool);
   const std::uint64_t taken = has == pool_bytes_.end() ? 0 : has->second;
   const std::uint64_t allowed = allowance(tenant);
-  return std::min(room, allowed - std::min(allowed, taken));
+  return allowed - std::min(allowed, taken);
+}
+
+std::uint64_t MemoryTier::room_for_extents(TenantId tenant) const noexcept {
+  return std::min(options_.cap_bytes - reserved_bytes_, pool_left(tenant));
 }
 
 std::uint64_t MemoryTier::slots_possible(std::uint64_t slot_bytes,

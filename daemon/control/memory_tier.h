@@ -80,7 +80,8 @@ class MemoryTier {
     return tenants_ == nullptr ? 0 : tenants_->pool(tenant);
   }
   Pool pool_of(ExtentId id) const noexcept { return extents_.at(id).pool; }
-  // Bytes that new extents of the tenant's pool may take.
+  // Bytes that new extents of the tenant's pool may take by its quota, and by the cap as well.
+  std::uint64_t pool_left(TenantId tenant) const noexcept;
   std::uint64_t room_for_extents(TenantId tenant) const noexcept;
 
   template <class Visit>

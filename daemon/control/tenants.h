@@ -4,7 +4,9 @@
 // Of each tier a tenant has a quota, the most that its slots may take, and a guarantee, the least
 // that the evictions of others leave it. A tenant at its quota evicts its own blocks. One below it
 // that needs room evicts the coldest block among its own and those of tenants that have more than
-// their guarantee. What nobody uses of a guarantee others may use meanwhile.
+// their guarantee; while it has less than its own guarantee, of those others first. What nobody
+// uses of a guarantee others may use meanwhile. (Slots are of one size: where a tenant has records
+// of several, it gives up as many bytes as it takes, and the slot may be another's.)
 #pragma once
 
 #include <array>

@@ -167,7 +167,12 @@ TEST_F(AccessTest, a_quota_is_set_while_the_daemon_runs) {
   const auto handle = c.open(ns);
   const auto prefix = prefix_of(id_of(ns), 8, 1);
   for (const auto& block : prefix) EXPECT_TRUE(c.put(handle, ns, block));
-  EXPECT_EQ(c.lease(handle, prefix).size(), 0U);  // the first blocks went for the last
+  c.request([](Builder m) { m.setStatus(); }, [](Reader m) {
+    const auto tenant = m.getStatusReply().getTenants()[1];
+    EXPECT_EQ(tenant.getName(), "a");
+    EXPECT_EQ(tenant.getUsedBytes()[1], 4 * kRecordBytes);
+    EXPECT_EQ(tenant.getQuotaBytes()[1], 4 * kRecordBytes);
+  });
   EXPECT_TRUE(has(set("nobody", 1, 0), "no tenant 'nobody'"));
   EXPECT_TRUE(has(set("a", 1ULL << 40, 1ULL << 30), "guaranteed"));
 }

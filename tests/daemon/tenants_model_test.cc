@@ -28,7 +28,7 @@ std::vector<Tenant> four_tenants() {
 class TenantRun {
  public:
   TenantRun(unsigned seed, bool wide_too)
-      : random_(seed), cache_({.host_slots = 64, .extent_slots = 8, .tenants = four_tenants()}) {
+      : wide_too_(wide_too), random_(seed), cache_({.host_slots = 64, .extent_slots = 8, .tenants = four_tenants()}) {
     for (const char* salt : {"", "small", "large", "apart"}) {
       Namespace ns = small_namespace("m");
       ns.tenant = salt;
@@ -107,7 +107,8 @@ class TenantRun {
     for (TenantId of = 0; of < 4; ++of) {
       if (of == tenant) continue;
       const auto was = before_[{Tier::host, of}], is = now.at({Tier::host, of});
-      if (full) {
+      // With several sizes the bytes are exchanged, and the slot may be another's.
+      if (full && !wide_too_) {
         EXPECT_EQ(is, was) << "at its quota, tenant " << tenant << " took from " << of;
       }
       taken_from_others += is < was ? 1 : 0;
@@ -184,6 +185,7 @@ class TenantRun {
     }
   }
 
+  const bool wide_too_;
   std::mt19937 random_;
   TestCache cache_;
   std::vector<std::uint16_t> namespaces_;

@@ -66,9 +66,21 @@ TEST_F(TenantsTest, what_is_guaranteed_stays_whatever_others_do) {
   EXPECT_EQ(used(cache, 1), 12U);
   EXPECT_EQ(in_host(cache, mine), 12U);
   EXPECT_EQ(used(cache, 0), 28U);
-  // The guarantee is there for the taking, though all is full.
-  for (Token i = 0; i < 3; ++i) put_all(cache, a, cache.prefix(a, 1, 50000 + 100 * i));
-  EXPECT_EQ(used(cache, 1) + used(cache, 0), 40U);
+}
+
+TEST_F(TenantsTest, what_is_guaranteed_can_be_had_though_all_is_full_and_ones_own_blocks_are_coldest) {
+  TestCache cache({.tenants = tenants({tenant("a", kNoQuota, 12)})}, false);
+  const auto a = cache.open(of_tenant("a")), other = cache.open(of_tenant(""));
+  const auto mine = cache.prefix(a, 12, 1), theirs = cache.prefix(other, 39, 1);
+  ASSERT_EQ(put_all(cache, a, std::span(mine).first(1)), 1U);
+  ASSERT_EQ(put_all(cache, other, theirs), 39U);
+  for (std::size_t i = 1; i < 12; ++i) {
+    ASSERT_EQ(put_all(cache, a, std::span(mine).subspan(i, 1)), 1U);
+    ASSERT_NE(cache.lease(other, std::span(theirs).first(28)).lease, 0U);
+    cache->release_all(1);
+  }
+  EXPECT_EQ(in_host(cache, mine), 12U);
+  EXPECT_EQ(used(cache, 0), 28U);
 }
 
 TEST_F(TenantsTest, the_coldest_block_above_a_guarantee_goes_whosever_it_is) {
@@ -112,17 +124,22 @@ TEST_F(TenantsTest, an_isolated_tenants_slots_are_in_extents_of_its_own_within_i
   for (const auto& [extent, of] : in_extent) EXPECT_EQ(of.size(), 1U) << extent;
 }
 
-TEST_F(TenantsTest, whole_extents_change_hands_between_isolated_tenants_and_the_rest) {
-  TestCache cache({.tenants = tenants({tenant("a", 24, 16, true)})}, false);
+TEST_F(TenantsTest, whole_extents_go_to_a_tenant_that_has_less_than_its_guarantee) {
+  auto all = tenants({tenant("a", 24, 16, true)});
+  all[0].limits[kHost].guaranteed = 24 * kRecordBytes;
+  TestCache cache({.tenants = all}, false);
   const auto a = cache.open(of_tenant("a")), other = cache.open(of_tenant(""));
   for (Token i = 0; i < 40; ++i) put_all(cache, other, cache.prefix(other, 1, 1 + 100 * i));
   EXPECT_EQ(used(cache, 0), 40U);
+  // An extent of 16 slots may go.
   for (Token i = 0; i < 40; ++i) put_all(cache, a, cache.prefix(a, 1, 1 + 100 * i));
-  EXPECT_EQ(used(cache, 1), 24U);
-  // Back again: an extent of 16 may not go, for 8 would be left; the one of 8 may.
-  for (Token i = 0; i < 40; ++i) put_all(cache, other, cache.prefix(other, 1, 90001 + 100 * i));
+  EXPECT_EQ(used(cache, 0), 24U);
   EXPECT_EQ(used(cache, 1), 16U);
-  EXPECT_LE(cache->memory(Tier::host).reserved_bytes(), cache->memory(Tier::host).cap_bytes());
+  // And none back, whoever puts what.
+  for (Token i = 0; i < 40; ++i) put_all(cache, other, cache.prefix(other, 1, 90001 + 100 * i));
+  EXPECT_EQ(used(cache, 0), 24U);
+  EXPECT_EQ(used(cache, 1), 16U);
+  EXPECT_EQ(cache->memory(Tier::host).reserved_bytes(), cache->memory(Tier::host).cap_bytes());
 }
 
 TEST_F(TenantsTest, a_quota_that_is_lowered_is_kept_from_the_next_trim_on) {

@@ -70,7 +70,9 @@ class WireClient {
   };
   std::optional<Status> status();
   // The descriptor that came with an extent, as it came.
-  int extent_fd(std::uint64_t slot) const { return extents_.at(slot >> 32).fd.get(); }
+  int extent_fd(std::uint64_t slot) const {
+    return extents_.at(static_cast<std::uint32_t>(slot >> 32)).fd.get();
+  }
   std::size_t extents() const noexcept { return extents_.size(); }
   bool read_only() const noexcept { return read_only_; }
 
