@@ -98,6 +98,8 @@ class Reuse {
     const double blocks = options_.rounds * (options_.prompt_tokens / engine::kBlockTokens);
     report_.add("written back", static_cast<double>(stats.blocks_written - before.blocks_written),
                 "blocks", blocks);
+    report_.add("dropped", static_cast<double>(stats.blocks_dropped - before.blocks_dropped),
+                "blocks");
     report_.add(first_token("computed"), computed, "ms");
     const auto other =
         options_.baseline.find("pytorch prefill " + std::to_string(options_.prompt_tokens));
