@@ -218,6 +218,7 @@ class Bench {
     std::vector<double> ours, plain;
     for (std::uint32_t round = 0; round < std::min(options_.rounds, 3U); ++round) {
       plain.push_back(raw.run(Direction::read, 1U << 20, 0.5));
+      value_or_throw(daemon.client->flush(soon()));
       daemon.child.drop(TierSet{}.with(Tier::host));
       const auto begin = Clock::now();
       load_once(daemon, pages, 2 + round, Tier::disk);
