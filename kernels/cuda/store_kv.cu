@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ float cosines[kHeadDimMax / 2];
   __shared__ float sines[kHeadDimMax / 2];
   const std::uint32_t row = blockIdx.x;
-  device::release_dependent_kernel();  // decode_attention, which waits before it reads what is here
+  device::release_dependent_kernel();  // attention, which waits before it reads what is here
   if (args.step.row_sequence[row] == kNoSequence) return;
   const std::uint32_t position = args.step.positions[row];
   const std::uint32_t half = args.head_dim / 2;
