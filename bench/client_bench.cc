@@ -95,7 +95,7 @@ class EnginePages {
 class Bench {
  public:
   // How many prompts fill the host tier: those that are loaded again, and the slots reserved ahead.
-  static constexpr std::uint32_t kHostPrompts = 14;
+  static constexpr std::uint32_t kHostPrompts = 11;
 
   Bench(const Options& options, Report& report, const std::filesystem::path& directory)
       : options_(options), report_(report), directory_(directory) {}

@@ -27,7 +27,7 @@ class Reuse {
                 {.host_capacity = "12GiB",
                  .host_extent = "1GiB",
                  .disk_capacity = "24GiB",
-                 .device_capacity = "6GiB"}),
+                 .device_capacity = "8GiB"}),
         client_(need(Client::start({.cuda_device = 0,
                                     .socket = daemon_.socket(),
                                     .name = "kvtier-gpu-engine-bench",
