@@ -30,10 +30,11 @@ void give_up(NamespaceEntry& ns) {
 }  // namespace
 
 Session::Session(ClientOptions options, UniqueFd wake_fd, std::function<void()> slots_changed,
-                 std::shared_ptr<GpuMemory> gpu)
+                 std::shared_ptr<GpuMemory> gpu, milliseconds answer_max)
     : options_(std::move(options)),
       slots_changed_(std::move(slots_changed)),
       gpu_(std::move(gpu)),
+      answer_max_(answer_max),
       wake_fd_(std::move(wake_fd)),
       read_only_(options_.read_only),
       delay_(kReconnectDelayMin) {}
@@ -193,7 +194,7 @@ void Session::turn() {
   if (connection_ && (report_soon_ || now >= next_report_)) send_report(now);
   if (socket_) send();
   if (socket_ && !broken_) {
-    if (auto good = check_answers(now); !good) broken_ = good.error();
+    if (auto good = check_answers(); !good) broken_ = good.error();
   }
   if (broken_) drop(*std::exchange(broken_, {}));
   directory_.collect();
@@ -209,7 +210,7 @@ void Session::turn() {
 int Session::timeout_ms(Clock::time_point now) const {
   auto next = socket_ ? now + std::chrono::hours(1) : next_attempt_;
   if (connection_) next = std::min(next, next_report_);
-  if (!pending_.empty()) next = std::min(next, now + kAnswerMax / 10);
+  if (!pending_.empty()) next = std::min(next, now + answer_max_ / 10);
   const auto left = std::chrono::ceil<milliseconds>(next - now).count();
   return static_cast<int>(std::clamp<long>(left, 0, 60'000));
 }

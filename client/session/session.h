@@ -40,9 +40,10 @@ struct FilledBlock {
 class Session : public std::enable_shared_from_this<Session> {
  public:
   // `slots_changed` is called on the session thread when slots came or will not come; `wake_fd` is
-  // an eventfd; `gpu` is null for a client without one.
+  // an eventfd; `gpu` is null for a client without one; a daemon that owes an answer and is silent
+  // for `answer_max` is taken for dead.
   Session(ClientOptions options, UniqueFd wake_fd, std::function<void()> slots_changed,
-          std::shared_ptr<GpuMemory> gpu);
+          std::shared_ptr<GpuMemory> gpu, std::chrono::milliseconds answer_max);
   ~Session();
 
   void start();
@@ -110,7 +111,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<void> map_extent(wire::Frame& frame, wire::Extent::Reader extent);
   Result<void> land(wire::Ready::Reader ready);
   void send();
-  Result<void> check_answers(Clock::time_point now) const;
+  Result<void> check_answers();
+  bool overdue() const;
 
   void tell(const Fill& fill);
   void ask(const Fill& fill, Done done, Patience patience = Patience::bounded);
@@ -135,6 +137,7 @@ class Session : public std::enable_shared_from_this<Session> {
   const ClientOptions options_;
   const std::function<void()> slots_changed_;
   const std::shared_ptr<GpuMemory> gpu_;
+  const std::chrono::milliseconds answer_max_;
   UniqueFd wake_fd_;
   std::thread thread_;
   Counters counters_;

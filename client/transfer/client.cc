@@ -44,7 +44,7 @@ class ClientImpl final : public Client {
                std::make_shared<transfer::WriteBackBudget>(options.write_backs_queued_max), gpu} {
     parts_.session = std::make_shared<session::Session>(
         std::move(options), std::move(wake_fd), [copies = parts_.copies] { copies->wake(); },
-        std::move(gpu));
+        std::move(gpu), session::kAnswerMax);
   }
   // Throws std::system_error, as std::thread does.
   void start_threads() {

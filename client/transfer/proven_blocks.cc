@@ -1,7 +1,9 @@
 #include "client/transfer/proven_blocks.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "client/base/prefetch.h"
 #include "client/record/digest.h"
 #include "client/record/record.h"
 #include "client/session/session.h"
@@ -10,6 +12,20 @@ namespace kvtier::transfer {
 
 using session::Counters;
 using session::HeldBlocks;
+
+namespace {
+
+// Headers lie a record apart: each is a wait for memory, and for its page's address, by itself.
+constexpr std::uint32_t kHeadersAhead = 16;
+
+void prefetch_header(std::span<const std::byte> header) {
+  constexpr std::size_t kLine = 64;
+  constexpr std::size_t kRead = 4 * kLine;  // fields and proof, of which every byte is compared
+  for (std::size_t at = 0; at < std::min(header.size(), kRead); at += kLine)
+    prefetch_memory(header.data() + at);
+}
+
+}  // namespace
 
 bool payload_holds(std::span<const std::byte> record, const RecordLayout& layout) {
   RecordHeader header;
@@ -27,7 +43,13 @@ ProvenBlocks prove(const HeldBlocks& hold, const std::vector<HeldBlocks::Block>&
     proven.faults.push_back({block, std::move(error)});
   };
   proven.slots.reserve(count);
+  const auto ask_for = [&](std::uint32_t block) {
+    if (block < count && blocks[block].presence == HeldBlocks::Presence::ready)
+      prefetch_header(header_of(block));
+  };
+  for (std::uint32_t i = 0; i < kHeadersAhead; ++i) ask_for(i);
   for (std::uint32_t i = 0; i < count; ++i) {
+    ask_for(i + kHeadersAhead);
     if (blocks[i].presence == HeldBlocks::Presence::on_its_way) break;
     if (blocks[i].presence == HeldBlocks::Presence::failed) {
       note_fault(i, make_error(Errc::io, "kvtierd could not bring the block to memory"));

@@ -337,6 +337,10 @@ void Server::tick() {
   // After a stall of our own (SIGSTOP, a frozen host) what clients sent meanwhile waits to be read:
   // they get their time again.
   const bool stalled = now - last_tick_ > 3 * kTick;
+  if (stalled) {
+    spdlog::warn("kvtierd itself could not run for {} ms",
+                 std::chrono::ceil<std::chrono::milliseconds>(now - last_tick_).count());
+  }
   last_tick_ = now;
   const auto sessions = sessions_;
   for (const auto& [id, session] : sessions) {

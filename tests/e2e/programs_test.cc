@@ -1,35 +1,16 @@
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
 #include <csignal>
-#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/e2e/daemon_process.h"
+#include "tests/e2e/run_program.h"
 
 namespace kvtier::e2e {
 namespace {
 
 using Json = nlohmann::json;
-
-struct Outcome {
-  int exit_code = -1;
-  std::string output;  // both streams
-};
-
-Outcome run(const std::string& command) {
-  Outcome outcome;
-  std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
-  std::array<char, 4096> bytes;
-  for (std::size_t got; (got = std::fread(bytes.data(), 1, bytes.size(), pipe)) > 0;) {
-    outcome.output.append(bytes.data(), got);
-  }
-  const int status = ::pclose(pipe);
-  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
-}
 
 class Programs : public testing::Test {
  protected:
