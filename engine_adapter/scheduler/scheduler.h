@@ -1,0 +1,69 @@
+// Serves many requests at once on one model: continuous batching on a thread of its own.
+//
+//   Scheduler scheduler(model, pool, spaces, {});
+//   auto id = scheduler.submit(std::move(request), listener);   // or why not
+//   ...
+//   scheduler.cancel(*id);                                      // done() follows
+//
+// Every request that was taken ends with RequestListener::done(), also by the destructor, which
+// cancels what is left.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "engine_adapter/engine/model.h"
+#include "engine_adapter/engine/page_pool.h"
+#include "engine_adapter/scheduler/cache_spaces.h"
+#include "engine_adapter/scheduler/request.h"
+#include "engine_adapter/scheduler/scheduler_metrics.h"
+#include "engine_adapter/scheduler/scheduler_options.h"
+
+namespace kvtier::engine {
+
+class Engine;
+class LeaseWorker;
+
+class Scheduler {
+ public:
+  // All outlive the scheduler, and its thread alone uses the model and the pool. `options` has
+  // passed validate().
+  Scheduler(Model& model, PagePool& pool, CacheSpaces& spaces, const SchedulerOptions& options);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // Any thread. Errors: invalid (naming the field), no_space (it could not be served alone with
+  // this pool), refused (too many are waiting), those of CacheSpaces::space().
+  Result<RequestId> submit(Request request, std::shared_ptr<RequestListener> listener);
+
+  // Any thread. The request ends soon with FinishReason::cancelled, whatever it is doing; nothing
+  // happens if it has ended.
+  void cancel(RequestId request);
+
+  // Any thread.
+  SchedulerMetrics metrics() const;
+
+ private:
+  struct Arrival;
+  void run();
+
+  std::unique_ptr<LeaseWorker> worker_;
+  std::unique_ptr<Engine> engine_;  // its thread's
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Arrival> arrivals_;
+  std::vector<RequestId> cancels_;
+  std::uint32_t waiting_ = 0;  // arrivals included
+  std::uint64_t next_id_ = 1;
+  std::uint64_t refused_ = 0;
+  bool stopping_ = false;
+  bool woken_ = false;
+  SchedulerMetrics metrics_;
+  std::thread thread_;
+};
+
+}  // namespace kvtier::engine

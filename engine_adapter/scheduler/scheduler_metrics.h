@@ -1,0 +1,53 @@
+// What the scheduler counts. Counters only grow; gauges are as of the last step.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "kvtier/tier.h"
+
+namespace kvtier::engine {
+
+struct SchedulerMetrics {
+  // Gauges, of requests.
+  std::uint32_t waiting = 0;  // not yet given pages
+  std::uint32_t running = 0;  // computing, or about to
+  std::uint32_t loading = 0;  // of those with pages, waiting for blocks
+  std::uint32_t parked = 0;
+  // Gauges, of pages.
+  std::uint32_t pages = 0;         // of the pool
+  std::uint32_t pages_used = 0;    // by requests, or read by write-backs
+  std::uint32_t pages_cached = 0;  // kept for later requests; given up as pages are needed
+
+  std::uint64_t submitted = 0;
+  std::uint64_t refused = 0;  // by submit()
+  std::uint64_t finished = 0;
+  std::uint64_t cancelled = 0;
+  std::uint64_t failed = 0;
+
+  std::uint64_t prompt_tokens = 0;      // of requests given pages
+  std::uint64_t completion_tokens = 0;  // chosen
+
+  // In tokens of prompts, as vLLM counts them: looked for, and found, in the engine's own pages and
+  // then in the cache.
+  std::uint64_t local_queries = 0;
+  std::uint64_t local_hits = 0;
+  std::uint64_t cache_queries = 0;
+  std::array<std::uint64_t, kTiers> cache_hits{};
+
+  std::uint64_t loads = 0;               // ranges of blocks asked of the cache
+  std::uint64_t loads_shared = 0;        // requests that waited for another one's load
+  std::uint64_t loads_failed = 0;        // with fewer blocks than asked for
+  std::uint64_t plans_load = 0;          // LoadMode, each time one was chosen
+  std::uint64_t plans_compute = 0;
+  std::uint64_t plans_both = 0;
+  std::uint64_t tokens_computed = 0;     // rows of steps
+  std::uint64_t tokens_recomputed = 0;   // of those, known before to a request that was parked
+  std::uint64_t preemptions = 0;
+  std::uint64_t resumptions = 0;
+
+  std::uint64_t steps = 0;
+  std::uint64_t step_ns = 0;
+};
+
+}  // namespace kvtier::engine

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kvtier/result.h"
+
+namespace kvtier::engine {
+
+// What decides about the cached part of a prompt.
+enum class LoadPolicy : std::uint8_t {
+  automatic,  // the cost model
+  always_load,
+  always_compute,
+  always_both,
+};
+
+struct SchedulerOptions {
+  // Rows of a step: one for each answer under way, then prompts' chunks. 0: the model's rows_max().
+  std::uint32_t step_tokens = 0;
+  // Requests that wait for pages; submit() refuses more.
+  std::uint32_t waiting_max = 1024;
+  // Requests with pages at once.
+  std::uint32_t running_max = 256;
+  // Pages that no request uses are kept for later ones with the same prefix, until others need
+  // them.
+  bool keep_pages = true;
+  LoadPolicy load_policy = LoadPolicy::automatic;
+
+  // Errors: invalid, naming the option.
+  Result<void> validate() const;
+};
+
+}  // namespace kvtier::engine
