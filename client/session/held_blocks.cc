@@ -8,9 +8,12 @@
 namespace kvtier::session {
 
 HeldBlocks::HeldBlocks(std::shared_ptr<Session> session, std::shared_ptr<NamespaceEntry> ns,
-                       std::vector<Key> keys, std::span<const Token> tokens)
+                       std::uint32_t first, const Key& before, std::vector<Key> keys,
+                       std::span<const Token> tokens)
     : session_(std::move(session)),
       ns_(std::move(ns)),
+      first_(first),
+      before_(before),
       keys_(std::move(keys)),
       tokens_(tokens.begin(), tokens.end()) {
   KVTIER_CHECK(tokens_.size() == keys_.size() * ns_->layout.block_tokens);
@@ -36,6 +39,7 @@ void HeldBlocks::grant(std::shared_ptr<const Connection> connection, std::uint64
   blocks_ = std::move(blocks);
   unsettled_ = static_cast<std::uint32_t>(
       std::ranges::count(blocks_, Presence::on_its_way, &Block::presence));
+  settled_at_ = Clock::now();
 }
 
 bool HeldBlocks::land(std::uint32_t block, SlotRef slot) {
@@ -45,7 +49,10 @@ bool HeldBlocks::land(std::uint32_t block, SlotRef slot) {
   if (b.presence != Presence::on_its_way) return true;  // a slot is never swapped under a copy
   b.presence = slot ? Presence::ready : Presence::failed;
   b.slot = std::move(slot);
-  if (--unsettled_ == 0) changed_.notify_all();
+  if (--unsettled_ == 0) {
+    settled_at_ = Clock::now();
+    changed_.notify_all();
+  }
   return true;
 }
 
@@ -89,6 +96,13 @@ std::uint32_t HeldBlocks::wait_ready(Deadline deadline) {
   if (alive()) return ready;
   note_loss();
   return 0;
+}
+
+std::optional<Clock::time_point> HeldBlocks::settled_at() const {
+  const std::lock_guard lock(mutex_);
+  if (unsettled_ == 0) return settled_at_;
+  if (released_ || !connection_->alive()) return Clock::now();
+  return std::nullopt;
 }
 
 std::vector<HeldBlocks::Block> HeldBlocks::snapshot() const {

@@ -28,15 +28,19 @@ class HeldBlocks : public std::enable_shared_from_this<HeldBlocks> {
     SlotRef slot;
   };
 
+  // Block 0 is the prefix's block `first`, the child of `before`.
   HeldBlocks(std::shared_ptr<Session> session, std::shared_ptr<NamespaceEntry> ns,
-             std::vector<Key> keys, std::span<const Token> tokens);
+             std::uint32_t first, const Key& before, std::vector<Key> keys,
+             std::span<const Token> tokens);
   ~HeldBlocks();
 
   NamespaceEntry& ns() const noexcept { return *ns_; }
   const std::shared_ptr<NamespaceEntry>& ns_ptr() const noexcept { return ns_; }
   const std::shared_ptr<Session>& session() const noexcept { return session_; }
   const std::vector<Key>& keys() const noexcept { return keys_; }
-  Key parent(std::uint32_t block) const noexcept { return block == 0 ? Key{} : keys_[block - 1]; }
+  Key parent(std::uint32_t block) const noexcept { return block == 0 ? before_ : keys_[block - 1]; }
+  // In the prefix.
+  std::uint32_t position(std::uint32_t block) const noexcept { return first_ + block; }
   std::span<const Token> tokens(std::uint32_t block) const noexcept;
 
   // Session thread.
@@ -51,6 +55,7 @@ class HeldBlocks : public std::enable_shared_from_this<HeldBlocks> {
   // How many blocks came from each tier.
   std::array<std::uint32_t, kTiers> sources() const;
   std::uint32_t wait_ready(Deadline deadline);
+  std::optional<Clock::time_point> settled_at() const;
   std::vector<Block> snapshot() const;
 
   // Whether the daemon still holds the blocks, released by the engine or not.
@@ -69,6 +74,8 @@ class HeldBlocks : public std::enable_shared_from_this<HeldBlocks> {
 
   const std::shared_ptr<Session> session_;
   const std::shared_ptr<NamespaceEntry> ns_;
+  const std::uint32_t first_;
+  const Key before_;
   const std::vector<Key> keys_;
   const std::vector<Token> tokens_;
 
@@ -79,6 +86,7 @@ class HeldBlocks : public std::enable_shared_from_this<HeldBlocks> {
   std::uint32_t term_ = 0;
   std::vector<Block> blocks_;
   std::uint32_t unsettled_ = 0;
+  Clock::time_point settled_at_{};
   std::uint32_t uses_ = 0;
   bool released_ = false;
   bool release_sent_ = false;

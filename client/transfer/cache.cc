@@ -35,16 +35,23 @@ class CacheImpl final : public Cache {
     });
   }
 
-  Result<Lease> lease(std::span<const Token> tokens, std::uint32_t blocks,
-                      Deadline deadline) override {
-    const auto matchable = blocks_matchable(tokens.size(), ns_->layout.block_tokens);
-    const auto wanted = std::min<std::size_t>({blocks, matchable, wire::kLeaseBlocksMax});
-    const auto prefix = tokens.first(wanted * ns_->layout.block_tokens);
-    auto hold = std::make_shared<HeldBlocks>(
-        parts_.session, ns_, chain_keys(ns_->id, ns_->layout.block_tokens, prefix), prefix);
+  using Cache::lease;
+  Result<Lease> lease(std::span<const Token> tokens, BlockRange range, Deadline deadline) override {
+    const std::uint32_t block_tokens = ns_->layout.block_tokens;
+    const std::size_t matchable = blocks_matchable(tokens.size(), block_tokens);
+    const std::size_t end = std::min<std::size_t>(range.end, matchable);
+    const std::size_t first = std::min<std::size_t>(range.first, end);
+    const std::size_t wanted = std::min<std::size_t>(end - first, wire::kLeaseBlocksMax);
+    const auto prefix = tokens.first((first + wanted) * block_tokens);
+    auto keys = chain_keys(ns_->id, block_tokens, prefix);
+    const Key before = first == 0 ? Key{} : keys[first - 1];
+    keys.erase(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(first));
+    auto hold = std::make_shared<HeldBlocks>(parts_.session, ns_, static_cast<std::uint32_t>(first),
+                                             before, std::move(keys),
+                                             prefix.subspan(first * block_tokens));
     Result<void> granted;
     if (wanted > 0) granted = parts_.session->lease(hold, deadline);
-    count(*hold, matchable, granted.has_value());
+    count(*hold, range.first == 0 ? matchable : wanted, granted.has_value());
     if (!granted) return granted.error();
     return make_handle(&CacheImpl::make_lease, std::move(hold), parts_.copies, parts_.gpu);
   }
@@ -56,15 +63,15 @@ class CacheImpl final : public Cache {
   }
 
  private:
-  void count(const HeldBlocks& hold, std::size_t matchable, bool granted) {
+  void count(const HeldBlocks& hold, std::size_t looked_up, bool granted) {
     Counters& counters = parts_.session->counters();
-    std::size_t misses = matchable;
+    std::size_t misses = looked_up;
     if (granted) {
       const auto sources = hold.sources();
       for (std::size_t i = 0; i < kTiers; ++i) Counters::add(counters.hits[i], sources[i]);
       misses -= hold.blocks();
     }
-    Counters::add(counters.looked_up, matchable);
+    Counters::add(counters.looked_up, looked_up);
     Counters::add(counters.misses, misses);
   }
 

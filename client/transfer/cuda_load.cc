@@ -368,6 +368,13 @@ void CudaLoad::wait_layer(std::uint32_t layer, Stream stream) {
   failed_ = true;
 }
 
+bool CudaLoad::ended() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (finished_ || !done_) return true;
+  const OnDevice on(gpu_->device());
+  return cudaEventQuery(done_.get()) != cudaErrorNotReady;
+}
+
 std::uint32_t CudaLoad::finish() {
   const std::lock_guard lock(mutex_);
   if (std::exchange(finished_, true)) return good_;
@@ -394,7 +401,7 @@ void CudaLoad::settle_promotions(bool good) {
     const auto tokens = hold_->tokens(promotion.block);
     session::FilledBlock block{
         hold_->ns_ptr(), hold_->keys()[promotion.block], hold_->parent(promotion.block),
-        promotion.block, {tokens.begin(), tokens.end()}, {}};
+        hold_->position(promotion.block), {tokens.begin(), tokens.end()}, {}};
     block.slots.push_back(std::move(promotion.slot));
     hold_->session()->commit(std::move(block));
   }

@@ -32,6 +32,7 @@ class CudaLoad final : public Loading {
   std::span<const BlockFault> faults() const noexcept override { return faults_; }
   std::span<std::byte* const> records() const noexcept override { return records_; }
   void wait_layer(std::uint32_t layer, Stream stream) override;
+  bool ended() noexcept override;
   std::uint32_t finish() override;
 
  private:

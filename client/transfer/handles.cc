@@ -28,6 +28,9 @@ std::span<std::byte* const> Load::records() const noexcept {
 void Load::wait_layer(std::uint32_t layer, Stream stream) {
   if (state_) state_->job->wait_layer(layer, stream);
 }
+bool Load::ended() const noexcept {
+  return !state_ || state_->job->ended();
+}
 std::uint32_t Load::finish() {
   return state_ ? state_->job->finish() : 0;
 }
@@ -52,6 +55,9 @@ Tier Lease::source(std::uint32_t block) const noexcept {
 }
 std::uint32_t Lease::wait_ready(Deadline deadline) {
   return state_ ? state_->hold->wait_ready(deadline) : 0;
+}
+std::optional<Clock::time_point> Lease::settled_at() const noexcept {
+  return state_ ? state_->hold->settled_at() : Clock::time_point{};
 }
 bool Lease::held() const noexcept {
   return state_ && state_->hold->held();
@@ -85,8 +91,15 @@ void WriteBack::wait() noexcept {
   state_->copies->wake();
   state_->job->wait();
 }
+bool WriteBack::ended() const noexcept {
+  return !state_ || !state_->job || state_->job->ended();
+}
 std::uint32_t WriteBack::accepted() const noexcept {
   return state_ && state_->job ? state_->job->accepted() : 0;
+}
+
+Result<Lease> Cache::lease(std::span<const Token> tokens, std::uint32_t blocks, Deadline deadline) {
+  return lease(tokens, BlockRange{0, blocks}, deadline);
 }
 
 Lease Cache::make_lease(std::shared_ptr<Lease::State> state) noexcept {

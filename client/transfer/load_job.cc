@@ -71,6 +71,11 @@ void LoadJob::wait_layer(std::uint32_t layer, Stream) {
   changed_.wait(lock, [&] { return abandoned_ || layers_landed_ > layer; });
 }
 
+bool LoadJob::ended() noexcept {
+  const std::lock_guard lock(mutex_);
+  return abandoned_ || layers_landed_ == layers_;
+}
+
 std::uint32_t LoadJob::finish() {
   wait_layer(layers_ - 1, {});
   const bool alive = hold_->alive();

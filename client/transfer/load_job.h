@@ -29,6 +29,7 @@ class LoadJob final : public CopyJob, public Loading {
   void abandon() noexcept override;
 
   void wait_layer(std::uint32_t layer, Stream stream) override;
+  bool ended() noexcept override;
   // The lease may go afterwards.
   std::uint32_t finish() override;
 

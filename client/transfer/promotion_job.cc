@@ -58,7 +58,7 @@ CopyJob::Step PromotionJob::step() noexcept {
   }
   const auto tokens = hold_->tokens(at);
   session::FilledBlock block{
-      hold_->ns_ptr(), key, hold_->parent(at), at, {tokens.begin(), tokens.end()}, {}};
+      hold_->ns_ptr(), key, hold_->parent(at), hold_->position(at), {tokens.begin(), tokens.end()}, {}};
   block.slots.push_back(std::move(*slot));
   session->commit(std::move(block));
   return Step::more;

@@ -55,7 +55,7 @@ ProvenBlocks prove(const HeldBlocks& hold, const std::vector<HeldBlocks::Block>&
       note_fault(i, make_error(Errc::io, "kvtierd could not bring the block to memory"));
       break;
     }
-    const BlockIdentity identity{hold.ns().id, hold.keys()[i], hold.parent(i), i};
+    const BlockIdentity identity{hold.ns().id, hold.keys()[i], hold.parent(i), hold.position(i)};
     auto good = verify_header(header_of(i), hold.ns().layout, identity, hold.tokens(i));
     if (good && payload_of && !payload_of(i))
       good = make_error(Errc::corrupt, "record: payload checksum");

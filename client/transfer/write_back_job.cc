@@ -135,6 +135,11 @@ void WriteBackJob::wait() noexcept {
   ended_changed_.wait(lock, [&] { return ended_; });
 }
 
+bool WriteBackJob::ended() noexcept {
+  const std::lock_guard lock(mutex_);
+  return ended_;
+}
+
 CopyJob::Step HostWriteBackJob::step() noexcept {
   const std::uint32_t block = next_;
   Slots slots;

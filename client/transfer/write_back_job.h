@@ -43,6 +43,7 @@ class WriteBackJob : public CopyJob {
   // Nobody waits for slots any more: what has none now is dropped.
   void hurry() noexcept { hurried_.store(true); }
   void wait() noexcept;
+  bool ended() noexcept;
   std::uint32_t accepted() const noexcept { return accepted_.load(); }
 
  protected:

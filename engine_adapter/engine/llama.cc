@@ -62,11 +62,14 @@ Result<void> Llama::step_and_choose(std::span<const StepInput> inputs,
   const std::size_t vocab = config_.vocab_size;
   logits_.resize(inputs.size() * vocab);
   if (auto done = step(inputs, logits_, gate); !done) return done;
+  std::size_t row = 0;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    KVTIER_CHECK(inputs[i].logit_rows == 1);
-    tokens[i] =
-        choose(std::span(logits_).subspan(i * vocab, vocab), choices[i].options, choices[i].unit);
+    KVTIER_CHECK(inputs[i].logit_rows <= 1);
+    if (inputs[i].logit_rows == 0) continue;
+    tokens[i] = choose(std::span(logits_).subspan(row++ * vocab, vocab), choices[i].options,
+                       choices[i].unit);
   }
+  KVTIER_CHECK(row > 0);
   return {};
 }
 

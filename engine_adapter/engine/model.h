@@ -56,7 +56,8 @@ class Model {
   virtual Result<void> step(std::span<const StepInput> inputs, std::span<float> logits,
                             const LayerGate& gate = {}) = 0;
 
-  // The same, and chooses the next token of every input: logit_rows is 1 in each.
+  // The same, and chooses the next token of every input whose logit_rows is 1; those of the others
+  // are 0, and their choices and tokens mean nothing. At least one is chosen.
   virtual Result<void> step_and_choose(std::span<const StepInput> inputs,
                                        std::span<const Choice> choices, std::span<Token> tokens,
                                        const LayerGate& gate = {}) = 0;

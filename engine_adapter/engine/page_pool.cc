@@ -62,6 +62,21 @@ std::size_t PagePool::exact_bytes() const noexcept {
          (layout_.head_dim_k + layout_.head_dim_v) * bytes_of(memory_.exact_type());
 }
 
+void PagePool::copy_exact(ExactBlock to, ExactBlock from, Stream stream) {
+  memory_.copy(to.values, from.values, exact_bytes(), stream);
+}
+
+std::vector<std::byte> PagePool::save_exact(ExactBlock block, Stream stream) const {
+  std::vector<std::byte> values(exact_bytes());
+  memory_.read(values.data(), block.values, values.size(), stream);
+  return values;
+}
+
+void PagePool::restore_exact(ExactBlock block, std::span<const std::byte> values, Stream stream) {
+  KVTIER_CHECK(values.size() == exact_bytes());
+  memory_.write(block.values, values.data(), values.size(), stream);
+}
+
 Result<ExactBlock> PagePool::acquire_exact() {
   if (exact_free_.empty()) {
     const auto values = memory_.allocate(exact_bytes());

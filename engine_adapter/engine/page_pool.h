@@ -39,12 +39,18 @@ class PagePool {
   Result<PageId> acquire();
   void add_reference(PageId page) noexcept;
   void release(PageId page) noexcept;
+  std::uint32_t references(PageId page) const noexcept { return references_[page.value]; }
   std::byte* record(PageId page) const noexcept;
 
   // Contents are finite numbers, otherwise unspecified. Made as they are asked for, and kept.
   // Errors: no_space.
   Result<ExactBlock> acquire_exact();
   void release_exact(ExactBlock block) noexcept { exact_free_.push_back(block); }
+
+  void copy_exact(ExactBlock to, ExactBlock from, Stream stream);
+  // The values of `block` in host memory, and back.
+  std::vector<std::byte> save_exact(ExactBlock block, Stream stream) const;
+  void restore_exact(ExactBlock block, std::span<const std::byte> values, Stream stream);
 
   const RecordLayout& layout() const noexcept { return layout_; }
   std::uint32_t pages() const noexcept { return static_cast<std::uint32_t>(references_.size()); }

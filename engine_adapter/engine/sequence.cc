@@ -28,14 +28,19 @@ Sequence::~Sequence() {
   }
 }
 
-Result<void> Sequence::reserve(std::uint32_t tokens) {
-  KVTIER_CHECK(tokens <= tokens_max_);
+Result<void> Sequence::make_exact() {
   for (ExactBlock& block : exact_) {
     if (block.values != nullptr) continue;
     const auto made = pool_.acquire_exact();
     if (!made) return made.error();
     block = *made;
   }
+  return {};
+}
+
+Result<void> Sequence::reserve(std::uint32_t tokens) {
+  KVTIER_CHECK(tokens <= tokens_max_);
+  if (auto made = make_exact(); !made) return made;
   const std::uint32_t blocks = blocks_for(tokens, layout_.block_tokens);
   while (pages_.size() < blocks) {
     const auto page = pool_.acquire();
@@ -53,6 +58,23 @@ void Sequence::use_record(std::uint32_t block, std::byte* record) {
   records_[block] = record;
 }
 
+void Sequence::share(PageId page) {
+  pool_.add_reference(page);
+  pages_.push_back(page);
+  records_.push_back(pool_.record(page));
+}
+
+Result<void> Sequence::make_own(std::uint32_t block) {
+  KVTIER_CHECK(block >= blocks_complete() && block < pages_.size());
+  if (pages_[block] && pool_.references(*pages_[block]) == 1) return {};
+  const auto page = pool_.acquire();
+  if (!page) return page.error();
+  if (pages_[block]) pool_.release(*pages_[block]);
+  pages_[block] = *page;
+  records_[block] = pool_.record(*page);
+  return {};
+}
+
 void Sequence::push_key(std::uint32_t block) {
   const auto tokens = std::span<const Token>(tokens_).subspan(
       std::size_t{block} * layout_.block_tokens, layout_.block_tokens);
@@ -60,11 +82,36 @@ void Sequence::push_key(std::uint32_t block) {
 }
 
 void Sequence::adopt(std::span<const Token> tokens) {
-  KVTIER_CHECK(tokens_.empty() && tokens.size() % layout_.block_tokens == 0);
-  const std::size_t blocks = tokens.size() / layout_.block_tokens;
-  KVTIER_CHECK(blocks <= pages_.size());
-  tokens_.assign(tokens.begin(), tokens.end());
-  for (std::uint32_t block = 0; block < blocks; ++block) push_key(block);
+  KVTIER_CHECK(length() % layout_.block_tokens == 0 && tokens.size() % layout_.block_tokens == 0);
+  const std::uint32_t first = blocks_complete();
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  KVTIER_CHECK(blocks_complete() <= pages_.size());
+  for (std::uint32_t block = first; block < blocks_complete(); ++block) push_key(block);
+}
+
+Result<void> Sequence::copy_from(const Sequence& other, Stream stream) {
+  KVTIER_CHECK(tokens_.empty() && pages_.empty() && tokens_max_ >= other.length());
+  if (auto made = make_exact(); !made) return made;
+  tokens_.assign(other.tokens_.begin(), other.tokens_.end());
+  keys_ = other.keys_;
+  for (std::uint32_t block = 0; block < blocks_complete(); ++block) {
+    if (other.pages_[block]) pool_.add_reference(*other.pages_[block]);
+    pages_.push_back(other.pages_[block]);
+    records_.push_back(other.records_[block]);
+  }
+  if (length() % layout_.block_tokens != 0) {
+    pool_.copy_exact(open_block(), other.open_block(), stream);
+  }
+  return {};
+}
+
+Result<void> Sequence::restore_open(std::span<const Token> tokens,
+                                    std::span<const std::byte> values, Stream stream) {
+  KVTIER_CHECK(length() % layout_.block_tokens == 0 && tokens.size() < layout_.block_tokens);
+  if (auto made = make_exact(); !made) return made;
+  pool_.restore_exact(open_block(), values, stream);
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  return {};
 }
 
 void Sequence::truncate(std::uint32_t blocks) noexcept {

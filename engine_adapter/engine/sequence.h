@@ -38,11 +38,28 @@ class Sequence {
   // as long as the sequence has the block. The page goes back to the pool.
   void use_record(std::uint32_t block, std::byte* record);
 
-  // Takes the first tokens.size() / block_tokens records, filled by someone else, as those of
-  // `tokens` (whole blocks). The sequence is empty before.
+  // `page`, which it refers to from now on, is that of the block after the last reserved one: filled,
+  // or being filled, by someone else.
+  void share(PageId page);
+  // The page of reserved block `block`; none where use_record() said so.
+  std::optional<PageId> page(std::uint32_t block) const noexcept { return pages_[block]; }
+  // Sees to it that block `block`, reserved and not complete, has a page that nobody else refers
+  // to. Errors: no_space.
+  Result<void> make_own(std::uint32_t block);
+
+  // Takes the records after the complete blocks, filled by someone else, as those of `tokens` (whole
+  // blocks). No block is open.
   void adopt(std::span<const Token> tokens);
   // Forgets everything after the first `blocks` complete blocks.
   void truncate(std::uint32_t blocks) noexcept;
+
+  // Becomes, empty as it is, what `other` is; complete blocks are shared, the open one is copied on
+  // `stream`. Errors: no_space.
+  Result<void> copy_from(const Sequence& other, Stream stream);
+  // The open block's tokens and exact values come back into a sequence that has none open.
+  // Errors: no_space.
+  Result<void> restore_open(std::span<const Token> tokens, std::span<const std::byte> values,
+                            Stream stream);
 
   // For the model, during a step that appends tokens: the block that is open before it, and where
   // the one goes that will be open after it. Good once something is reserved.
@@ -55,6 +72,7 @@ class Sequence {
   void write_header(std::uint32_t block, std::span<std::byte> to) const;
 
  private:
+  Result<void> make_exact();
   void push_key(std::uint32_t block);
 
   PagePool& pool_;

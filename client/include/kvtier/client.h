@@ -61,6 +61,12 @@ struct Pages {
   DType type = DType::f32;
 };
 
+// Blocks first, first + 1, ..., end - 1 of a prefix.
+struct BlockRange {
+  std::uint32_t first = 0;
+  std::uint32_t end = 0;
+};
+
 struct Match {
   std::uint32_t blocks = 0;                      // leading blocks found
   std::array<std::uint32_t, kTiers> per_tier{};  // of those, by the fastest tier that holds each
@@ -68,7 +74,7 @@ struct Match {
 
 // A block of a load that did not hold.
 struct BlockFault {
-  std::uint32_t block = 0;  // index in the prefix
+  std::uint32_t block = 0;  // index in the lease
   Error error;              // corrupt (proof, header), io or stale
 };
 
@@ -89,6 +95,8 @@ class Load {
 
   // After it, layer `layer` of all blocks() is in the pages for work on `stream`.
   void wait_layer(std::uint32_t layer, Stream stream = {});
+  // Whether all copies have ended, so that finish() will not wait.
+  bool ended() const noexcept;
 
   // Waits for all copies, then asks whether the lease still held after them. Returns the leading
   // blocks that may be used: blocks(), or 0 if the lease was lost meanwhile (what was copied may be
@@ -102,8 +110,8 @@ class Load {
   std::shared_ptr<State> state_;
 };
 
-// A counted hold on the leading blocks of a prefix. Move only; released on destruction, at most
-// once.
+// A counted hold on blocks of a prefix that follow one another. Move only; released on destruction,
+// at most once. Its block 0 is the first that was asked for.
 class Lease {
  public:
   Lease(Lease&&) noexcept;
@@ -118,6 +126,9 @@ class Lease {
   // Waits until every granted block is in memory or has failed, at most until `deadline`. Returns
   // the leading blocks that are in memory; 0 once the lease is lost.
   std::uint32_t wait_ready(Deadline deadline);
+  // Since when every granted block has been in memory or has failed, or the lease has been lost:
+  // wait_ready() will not wait. None while blocks are on their way.
+  std::optional<Clock::time_point> settled_at() const noexcept;
 
   // Starts copying the leading blocks that are in memory now, at most as many as `pages` holds.
   // Errors: stale (lease lost), invalid (pages).
@@ -144,7 +155,10 @@ class WriteBack {
 
   // Waits until the pages are not read any more. Waits for copies in memory, never for the daemon.
   void wait() noexcept;
-  // After wait(): how many blocks went to the cache; the others were dropped and counted.
+  // Whether wait() would return at once. It may take longer to get there than with wait(), which
+  // gives up what has no slot yet.
+  bool ended() const noexcept;
+  // After wait(), or once ended(): how many blocks went to the cache; the others were dropped and counted.
   std::uint32_t accepted() const noexcept;
 
  private:
@@ -167,11 +181,14 @@ class Cache {
   // advisory. Never the block of the last token.
   virtual Match match(std::span<const Token> tokens) const noexcept = 0;
 
-  // Holds the first `blocks` blocks of `tokens` (blocks <= blocks_matchable()), or fewer where some
-  // are gone, and starts bringing those on disk to memory. Call it once a request, with 0 blocks
-  // for a miss: it is what counts lookups, hits and misses. Errors: deadline, unavailable, refused.
-  virtual Result<Lease> lease(std::span<const Token> tokens, std::uint32_t blocks,
+  // Holds the blocks of `tokens` in `range` (range.end <= blocks_matchable()) up to the first that is
+  // gone, and starts bringing those on disk to memory. From block 0 on, call it once a request, with
+  // no blocks for a miss: it is what counts lookups, hits and misses. A range that begins later
+  // counts no more than its own blocks. Errors: deadline, unavailable, refused.
+  virtual Result<Lease> lease(std::span<const Token> tokens, BlockRange range,
                               Deadline deadline) = 0;
+  // The first `blocks` blocks.
+  Result<Lease> lease(std::span<const Token> tokens, std::uint32_t blocks, Deadline deadline);
 
   // Offers complete blocks first_block, first_block + 1, ... (as many as `pages` holds) of
   // `tokens`, which begins at the prefix's first token and covers them. Blocks already cached are

@@ -25,6 +25,29 @@ Result<std::byte*> CudaMemory::allocate(std::size_t bytes) {
   return static_cast<std::byte*>(at);
 }
 
+void CudaMemory::copy(std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) {
+  use_device(device_);
+  kernels::cuda::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
+                                       static_cast<cudaStream_t>(stream.handle)),
+                       "cudaMemcpyAsync");
+}
+
+void CudaMemory::read(std::byte* host, const std::byte* from, std::size_t bytes, Stream stream) {
+  use_device(device_);
+  const auto on = static_cast<cudaStream_t>(stream.handle);
+  kernels::cuda::check(cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, on),
+                       "cudaMemcpyAsync");
+  kernels::cuda::check(cudaStreamSynchronize(on), "cudaStreamSynchronize");
+}
+
+void CudaMemory::write(std::byte* to, const std::byte* host, std::size_t bytes, Stream stream) {
+  use_device(device_);
+  const auto on = static_cast<cudaStream_t>(stream.handle);
+  kernels::cuda::check(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, on),
+                       "cudaMemcpyAsync");
+  kernels::cuda::check(cudaStreamSynchronize(on), "cudaStreamSynchronize");
+}
+
 void CudaMemory::free(std::byte* at, std::size_t) noexcept {
   cudaFree(at);
 }

@@ -102,7 +102,7 @@ const CudaPlan& Planner::plan(std::span<const StepInput> inputs, std::span<const
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const auto tokens = static_cast<std::uint32_t>(inputs[i].tokens.size());
     KVTIER_CHECK(inputs[i].logit_rows <= tokens);
-    if (!choices.empty()) {
+    if (!choices.empty() && inputs[i].logit_rows == 1) {
       const Choice& choice = choices[i];
       arrays_.samples.host[logit] = {.temperature = static_cast<float>(choice.options.temperature),
                                      .top_k = choice.options.top_k,
