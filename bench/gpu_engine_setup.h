@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bench/gpu_engine.h"
-#include "engine_adapter/engine/generator.h"
+#include "engine_adapter/scheduler/generator.h"
 #include "engine_adapter/engine/instance.h"
 
 namespace kvtier::bench {

@@ -20,7 +20,7 @@ Result<std::unique_ptr<PagePool>> PagePool::create(const RecordLayout& layout, s
 // The free list hands out low pages first, so that memory is touched as late as possible.
 PagePool::PagePool(const RecordLayout& layout, std::uint32_t pages, KvMemory& memory,
                    std::byte* records)
-    : layout_(layout), memory_(memory), records_(records), references_(pages) {
+    : layout_(layout), memory_(memory), records_(records), references_(pages), kept_(pages) {
   free_.reserve(pages);
   for (std::uint32_t page = pages; page > 0; --page) free_.push_back(PageId(page - 1));
 }
@@ -45,12 +45,27 @@ Result<PageId> PagePool::acquire() {
 
 void PagePool::add_reference(PageId page) noexcept {
   KVTIER_CHECK(references_[page.value] > 0);
+  if (kept_[page.value] && references_[page.value] == 1) --idle_;
   ++references_[page.value];
 }
 
 void PagePool::release(PageId page) noexcept {
   KVTIER_CHECK(references_[page.value] > 0);
   if (--references_[page.value] == 0) free_.push_back(page);
+  if (kept_[page.value] && references_[page.value] == 1) ++idle_;
+}
+
+void PagePool::keep(PageId page) noexcept {
+  KVTIER_CHECK(!kept_[page.value] && references_[page.value] > 0);
+  ++references_[page.value];
+  kept_[page.value] = true;
+}
+
+void PagePool::let_go(PageId page) noexcept {
+  KVTIER_CHECK(kept_[page.value]);
+  if (references_[page.value] == 1) --idle_;
+  kept_[page.value] = false;
+  release(page);
 }
 
 std::byte* PagePool::record(PageId page) const noexcept {

@@ -39,6 +39,9 @@ class PagePool {
   Result<PageId> acquire();
   void add_reference(PageId page) noexcept;
   void release(PageId page) noexcept;
+  // A reference of the one who keeps pages beyond their use; one a page.
+  void keep(PageId page) noexcept;
+  void let_go(PageId page) noexcept;
   std::uint32_t references(PageId page) const noexcept { return references_[page.value]; }
   std::byte* record(PageId page) const noexcept;
 
@@ -55,6 +58,8 @@ class PagePool {
   const RecordLayout& layout() const noexcept { return layout_; }
   std::uint32_t pages() const noexcept { return static_cast<std::uint32_t>(references_.size()); }
   std::uint32_t pages_free() const noexcept { return static_cast<std::uint32_t>(free_.size()); }
+  // Kept, and not referred to otherwise.
+  std::uint32_t pages_idle() const noexcept { return idle_; }
 
  private:
   PagePool(const RecordLayout& layout, std::uint32_t pages, KvMemory& memory, std::byte* records);
@@ -64,6 +69,8 @@ class PagePool {
   KvMemory& memory_;
   std::byte* records_;
   std::vector<std::uint32_t> references_;
+  std::vector<bool> kept_;
+  std::uint32_t idle_ = 0;
   std::vector<PageId> free_;
   std::size_t exact_made_ = 0;
   std::vector<ExactBlock> exact_free_;

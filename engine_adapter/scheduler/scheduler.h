@@ -51,13 +51,16 @@ class Scheduler {
   struct Arrival;
   void run();
 
+  Model& model_;
+  PagePool& pool_;
+  CacheSpaces& spaces_;
+  const SchedulerOptions options_;
   std::unique_ptr<LeaseWorker> worker_;
   std::unique_ptr<Engine> engine_;  // its thread's
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Arrival> arrivals_;
   std::vector<RequestId> cancels_;
-  std::uint32_t waiting_ = 0;  // arrivals included
   std::uint64_t next_id_ = 1;
   std::uint64_t refused_ = 0;
   bool stopping_ = false;

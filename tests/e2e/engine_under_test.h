@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "client/base/check.h"
-#include "engine_adapter/engine/generator.h"
+#include "engine_adapter/scheduler/generator.h"
 #include "kvtier/client.h"
 #include "tests/engine/support.h"
 

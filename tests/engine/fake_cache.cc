@@ -11,19 +11,26 @@ using engine::test::FakeCache;
 
 struct Lease::State {
   FakeCache* cache;
-  std::vector<Token> tokens;
-  std::uint32_t blocks;
+  std::vector<Key> keys;  // held
+  std::uint32_t delay;
+
+  std::uint32_t blocks() const noexcept { return static_cast<std::uint32_t>(keys.size()); }
+  ~State() {
+    for (const Key& key : keys) --cache->holds[key];
+  }
 };
 
 struct Load::State {
   FakeCache* cache;
   std::vector<std::byte*> pages;
+  std::uint32_t delay = 0;
 };
 
 struct WriteBack::State {
   FakeCache* cache;
   std::uint32_t blocks;
   bool open;
+  std::uint32_t delay;
 
   void close() noexcept {
     if (open) --cache->write_backs_open;
@@ -36,13 +43,17 @@ Lease::Lease(Lease&&) noexcept = default;
 Lease& Lease::operator=(Lease&&) noexcept = default;
 Lease::~Lease() = default;
 std::uint32_t Lease::blocks() const noexcept {
-  return state_->blocks;
+  return state_->blocks();
 }
 Tier Lease::source(std::uint32_t) const noexcept {
   return state_->cache->tier;
 }
 std::uint32_t Lease::wait_ready(Deadline) {
-  return std::min(state_->blocks, state_->cache->ready_max);
+  return std::min(state_->blocks(), state_->cache->ready_max);
+}
+std::optional<Clock::time_point> Lease::settled_at() const noexcept {
+  if (state_->delay > 0 && state_->delay-- > 1) return std::nullopt;
+  return Clock::now();
 }
 bool Lease::held() const noexcept {
   if (!state_) return false;
@@ -58,11 +69,12 @@ Result<Load> Lease::load_into(const Pages& pages, Stream) {
   if (cache.load_error) return make_error(*cache.load_error, "ordered by the test");
   auto load = std::make_shared<Load::State>();
   load->cache = &cache;
-  const auto keys = chain_keys(cache.id(), cache.layout().block_tokens, state_->tokens);
+  load->delay = cache.load_delay;
   const std::size_t count =
-      std::min({pages.records.size(), std::size_t{state_->blocks}, std::size_t{cache.loaded_max}});
+      std::min({pages.records.size(), state_->keys.size(), std::size_t{cache.loaded_max}});
   for (std::size_t block = 0; block < count; ++block) {
-    auto& record = cache.records.at(keys[block]);
+    auto& record = cache.records.at(state_->keys[block]);
+    ++cache.loads[state_->keys[block]];
     if (pages.in_place && block % 2 == 1) {
       load->pages.push_back(record.data());
       continue;
@@ -92,6 +104,9 @@ std::span<std::byte* const> Load::records() const noexcept {
 void Load::wait_layer(std::uint32_t layer, Stream) {
   state_->cache->layers_waited.push_back(layer);
 }
+bool Load::ended() const noexcept {
+  return state_->delay == 0 || --state_->delay == 0;
+}
 std::uint32_t Load::finish() {
   return std::min(blocks(), state_->cache->held.value_or(~0U));
 }
@@ -105,10 +120,18 @@ WriteBack::~WriteBack() {
 void WriteBack::wait() noexcept {
   state_->close();
 }
+bool WriteBack::ended() const noexcept {
+  if (state_->delay > 0 && --state_->delay > 0) return false;
+  state_->close();
+  return true;
+}
 std::uint32_t WriteBack::accepted() const noexcept {
   return state_->blocks;
 }
 
+Result<Lease> Cache::lease(std::span<const Token> tokens, std::uint32_t blocks, Deadline deadline) {
+  return lease(tokens, BlockRange{0, blocks}, deadline);
+}
 Lease Cache::make_lease(std::shared_ptr<Lease::State> state) noexcept {
   return Lease(std::move(state));
 }
@@ -124,7 +147,7 @@ namespace {
 // The states are private names: deduced, not spoken.
 template <class Handle, class State, class... Parts>
 Handle make_handle(Handle (*make)(std::shared_ptr<State>) noexcept, Parts&&... parts) {
-  return make(std::make_shared<State>(State{std::forward<Parts>(parts)...}));
+  return make(std::shared_ptr<State>(new State{std::forward<Parts>(parts)...}));
 }
 
 }  // namespace
@@ -142,15 +165,33 @@ Match FakeCache::match(std::span<const Token> tokens) const noexcept {
   const auto most =
       static_cast<std::uint32_t>(blocks_matchable(tokens.size(), layout_.block_tokens));
   const std::uint32_t blocks = found(tokens);
-  return {matches_too_much ? blocks + 1 : std::min(blocks, most), {}};
+  Match match{matches_too_much ? blocks + 1 : std::min(blocks, most), {}};
+  match.per_tier[index_of(tier)] = match.blocks;
+  return match;
 }
 
-Result<Lease> FakeCache::lease(std::span<const Token> tokens, std::uint32_t blocks, Deadline) {
-  KVTIER_CHECK(blocks <= blocks_matchable(tokens.size(), layout_.block_tokens));
-  leases.push_back(blocks);
+Result<Lease> FakeCache::lease(std::span<const Token> tokens, BlockRange range, Deadline) {
+  KVTIER_CHECK(range.first <= range.end &&
+               range.end <= blocks_matchable(tokens.size(), layout_.block_tokens));
+  leases.push_back(range.end - range.first);
+  ranges.push_back(range);
   if (lease_error) return make_error(*lease_error, "ordered by the test");
-  return make_handle(&FakeCache::make_lease, this, std::vector<Token>(tokens.begin(), tokens.end()),
-                     std::min(blocks, found(tokens)));
+  const auto keys = chain_keys(id_, layout_.block_tokens, tokens);
+  std::vector<Key> leased;
+  for (std::uint32_t block = range.first; block < range.end; ++block) {
+    if (!records.contains(keys[block])) break;
+    leased.push_back(keys[block]);
+    ++holds[keys[block]];
+  }
+  return make_handle(&FakeCache::make_lease, this, std::move(leased), settle_delay);
+}
+
+void FakeCache::drop(std::size_t nth) {
+  for (auto at = records.begin(); at != records.end(); ++at) {
+    if (holds[at->first] > 0 || nth-- > 0) continue;
+    records.erase(at);
+    return;
+  }
 }
 
 WriteBack FakeCache::write_back(std::span<const Token> tokens, std::uint32_t first_block,
@@ -164,12 +205,14 @@ WriteBack FakeCache::write_back(std::span<const Token> tokens, std::uint32_t fir
     const auto proof =
         tokens.subspan(std::size_t{block} * layout_.block_tokens, layout_.block_tokens);
     KVTIER_CHECK(verify_header(record, layout_, identity, proof));
-    records[keys[block]].assign(record.begin(), record.end());
+    if (records.contains(keys[block])) continue;
     ++writes[keys[block]];
+    if (drops_writes || records.size() >= records_max) continue;
+    records[keys[block]].assign(record.begin(), record.end());
   }
   ++write_backs_open;
   return make_handle(&FakeCache::make_write_back, this,
-                     static_cast<std::uint32_t>(pages.records.size()), true);
+                     static_cast<std::uint32_t>(pages.records.size()), true, write_delay);
 }
 
 }  // namespace kvtier::engine::test

@@ -19,14 +19,19 @@ class FakeCache : public Cache {
   const NamespaceId& id() const noexcept override { return id_; }
   const RecordLayout& layout() const noexcept override { return layout_; }
   Match match(std::span<const Token> tokens) const noexcept override;
-  Result<Lease> lease(std::span<const Token> tokens, std::uint32_t blocks,
-                      Deadline deadline) override;
+  using Cache::lease;
+  Result<Lease> lease(std::span<const Token> tokens, BlockRange range, Deadline deadline) override;
   WriteBack write_back(std::span<const Token> tokens, std::uint32_t first_block, const Pages& pages,
                        Stream stream) noexcept override;
 
   std::map<Key, std::vector<std::byte>> records;
   std::map<Key, int> writes;           // how often each block was offered
   std::vector<std::uint32_t> leases;   // blocks asked for
+  std::vector<BlockRange> ranges;      // likewise
+  std::map<Key, int> loads;            // how often each block was copied to a page
+  std::map<Key, int> holds;            // leases on each block: drop() passes over them
+  // Forgets the n-th block that nobody holds, if there is one.
+  void drop(std::size_t nth);
   std::uint32_t write_backs_open = 0;  // not waited for
   Tier tier = Tier::host;
 
@@ -39,6 +44,12 @@ class FakeCache : public Cache {
   std::optional<std::uint32_t> held;      // finish() says so; the blocks after it are garbage
   std::uint32_t checks_until_lost = ~0U;  // held() says so often less one that the lease is held
   std::vector<std::uint32_t> layers_waited;
+  bool drops_writes = false;
+  std::size_t records_max = ~std::size_t{0};  // more are dropped
+  // Delays, each counted down by questions whether it has passed.
+  std::uint32_t settle_delay = 0;  // of a lease's blocks
+  std::uint32_t load_delay = 0;
+  std::uint32_t write_delay = 0;
 
  private:
   std::uint32_t found(std::span<const Token> tokens) const;

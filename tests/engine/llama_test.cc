@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "client/record/record.h"
-#include "engine_adapter/engine/generator.h"
+#include "engine_adapter/scheduler/generator.h"
 #include "tests/engine/support.h"
 
 namespace kvtier::engine::test {

@@ -3,7 +3,7 @@
 
 #include "engine_adapter/engine/cli/command.h"
 #include "engine_adapter/engine/cli/run_report.h"
-#include "engine_adapter/engine/generator.h"
+#include "engine_adapter/scheduler/generator.h"
 #include "kvtier/client.h"
 
 namespace kvtier::engine::cli {

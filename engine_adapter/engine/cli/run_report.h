@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "engine_adapter/engine/generator.h"
+#include "engine_adapter/scheduler/generator.h"
 #include "engine_adapter/engine/json.h"
 
 namespace kvtier::engine::cli {

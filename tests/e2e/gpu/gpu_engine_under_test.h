@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "client/base/check.h"
-#include "engine_adapter/engine/generator.h"
+#include "engine_adapter/scheduler/generator.h"
 #include "kvtier/client.h"
 #include "tests/engine/gpu/gpu_engine.h"
 

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "client/record/record.h"
-#include "engine_adapter/engine/generator.h"
+#include "engine_adapter/scheduler/generator.h"
 #include "engine_adapter/engine/random_weights.h"
 #include "tests/engine/gpu/gpu_engine.h"
 

@@ -1,0 +1,141 @@
+// The scheduler's inside: takes requests, gives them pages, and computes for all of them in steps. A
+// turn() never waits for the daemon.
+//
+// Order and progress. Requests get pages in the order of the fair queue, none before the one in
+// front of it. Those with pages have an order, too (LiveRequest::goes_before): one that needs a page
+// and finds none parks others from the back of that order, never one before itself. The first
+// therefore can get all pages there are, and submit() took no request that does not fit into the
+// pool alone: so the first always gets on, ends, and the next is first.
+//
+// One thread.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine_adapter/scheduler/beam_search.h"
+#include "engine_adapter/scheduler/fair_queue.h"
+#include "engine_adapter/scheduler/live_request.h"
+#include "engine_adapter/scheduler/scheduler_options.h"
+
+namespace kvtier::engine {
+
+// Errors: invalid (naming the field), no_space (the pool is too small for it alone).
+Result<void> check_request(const Request& request, const Model& model, const PagePool& pool,
+                           const SchedulerOptions& options);
+
+class Engine {
+ public:
+  // All outlive it.
+  Engine(Model& model, PagePool& pool, LeaseWorker& worker, const SchedulerOptions& options);
+  // Cancels what is left.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // `request` has passed check_request().
+  void add(RequestId id, Request request, CacheSpace space,
+           std::shared_ptr<RequestListener> listener);
+  void cancel(RequestId id);
+  void cancel_all();
+
+  // Does what can be done now, one step at the most. False: nothing could be.
+  bool turn();
+  // Nothing is left to do.
+  bool idle() const noexcept { return live_.empty() && !loads_.busy() && offers_.empty(); }
+  std::uint32_t waiting() const noexcept { return queue_.size(); }
+  SchedulerMetrics metrics() const;
+  CostModel& costs() noexcept { return costs_; }
+
+ private:
+  struct Input {
+    LiveRequest* live;
+    Branch* branch;
+    std::uint32_t tokens;
+    bool chooses;
+    std::shared_ptr<LoadTask> trusted;  // whose blocks the step's layers wait for
+  };
+  // Pages that the cache's client still reads.
+  struct Offer {
+    WriteBack write;
+    std::vector<PageId> pages;
+  };
+
+  // Pages (engine_pages.cc).
+  bool admit();
+  LiveRequest* next_to_admit();
+  void start(LiveRequest& live);
+  void start_branch(LiveRequest& live, Branch& branch, LoadPolicy policy);
+  std::uint32_t pages_wanted(const LiveRequest& live) const;
+  bool make_room(std::uint32_t pages, const LiveRequest& live);
+  LiveRequest* victim_of(const LiveRequest& live);
+
+  // Parking (engine_parking.cc).
+  void park(LiveRequest& live);
+  void save(Branch& branch);
+  void offer_all(LiveRequest& live);
+  bool advance_parking(LiveRequest& live);
+  bool take_holds(LiveRequest& live);
+  void finish_parking(LiveRequest& live);
+  bool restore(LiveRequest& live, Branch& branch);
+
+  // Steps (engine_step.cc).
+  std::vector<LiveRequest*> running() const;
+  bool can_compute(LiveRequest& live, Branch& branch);
+  std::vector<Input> choose_inputs();
+  void add_answers(std::vector<Input>& inputs, std::uint32_t& budget);
+  void add_prompts(std::vector<Input>& inputs, std::uint32_t& budget);
+  std::vector<Input> trusting_input();
+  std::uint32_t chunk_of(const LiveRequest& live, const Branch& branch, std::uint32_t budget) const;
+  bool has_pages(LiveRequest& live, Branch& branch, std::uint32_t tokens);
+  void run(std::vector<Input>& inputs);
+  void run_part(std::span<Input> inputs, bool logits);
+  bool settle(Input& input, bool waited);
+  void offer_new(LiveRequest& live, Branch& branch);
+  bool poll_offers();
+  void measure(std::span<const Input> inputs, bool waited, Clock::time_point begun);
+
+  // Tokens (engine_answers.cc).
+  void take_choices(std::span<Input> inputs, std::span<const char> good);
+  void take_logits(std::span<Input> inputs, std::span<const char> good);
+  ChosenToken choose_by(LiveRequest& live, Branch& branch, std::span<const float> logits);
+  void take_token(LiveRequest& live, Branch& branch, ChosenToken chosen);
+  bool fork_samples(LiveRequest& live);
+  std::unique_ptr<Branch> fork(LiveRequest& live, const Branch& from, std::uint32_t index);
+  void step_beams(LiveRequest& live, std::span<const std::span<const float>> logits);
+  bool beams_are_done(const LiveRequest& live) const;
+  void end_answer(LiveRequest& live, Branch& branch, FinishReason reason);
+  bool is_end(const LiveRequest& live, Token token) const noexcept;
+  bool wants_logits(const LiveRequest& live) const noexcept;
+  void note_cached(LiveRequest& live, bool settled);
+  void end(LiveRequest& live, FinishReason of_open_answers);
+  void fail(LiveRequest& live, Error error);
+  void sweep();
+
+  Model& model_;
+  PagePool& pool_;
+  LeaseWorker& worker_;
+  const SchedulerOptions options_;
+  const std::uint32_t step_tokens_;
+  SchedulerMetrics metrics_;
+  CostModel costs_;
+  BlockStore store_;
+  Loads loads_;
+  FillParts parts_;
+  FairQueue queue_;
+  std::map<std::uint64_t, std::unique_ptr<LiveRequest>> live_;  // by id
+  std::vector<std::unique_ptr<LiveRequest>> ended_;             // let go between steps
+  std::deque<Offer> offers_;
+  std::uint64_t next_rank_ = 1;
+  std::uint64_t next_answer_ = 0;  // where the answers' turn begins
+  std::vector<float> logits_;   // of the part of a step that chose last
+  std::vector<Token> chosen_;   // likewise
+  // Steps computed since the model was last waited for.
+  StepWork unmeasured_;
+  Clock::time_point unmeasured_since_{};
+};
+
+}  // namespace kvtier::engine

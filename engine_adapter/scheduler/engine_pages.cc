@@ -1,0 +1,116 @@
+// Who gets pages: requests in turn, and who must give them up.
+#include <algorithm>
+
+#include "client/base/check.h"
+#include "engine_adapter/scheduler/engine.h"
+
+namespace kvtier::engine {
+
+using State = LiveRequest::State;
+
+// What is parked was here before what waits.
+LiveRequest* Engine::next_to_admit() {
+  LiveRequest* first = nullptr;
+  for (const auto& [id, live] : live_) {
+    if (live->state != State::parked && live->state != State::parking) continue;
+    if (first == nullptr || live->goes_before(*first)) first = live.get();
+  }
+  if (first != nullptr) return first->state == State::parked ? first : nullptr;
+  const auto front = queue_.front();
+  return front ? live_.at(front->id.value).get() : nullptr;
+}
+
+// Nobody is parked to let another in, and nobody goes in before the one in front of it: what is
+// running ends some day.
+bool Engine::admit() {
+  bool admitted = false;
+  for (;;) {
+    std::uint32_t running = 0;
+    std::uint32_t branches = 0;
+    for (const auto& [id, live] : live_) {
+      if (live->state != State::running) continue;
+      ++running;
+      branches += live->width();
+    }
+    LiveRequest* const live = next_to_admit();
+    if (live == nullptr || running >= options_.running_max) return admitted;
+    // With a page for each of those that are there already they are not parked in the next step.
+    const std::uint32_t free = pool_.pages_free() + pool_.pages_idle();
+    if (free < std::min(pages_wanted(*live) + branches, pool_.pages())) return admitted;
+    start(*live);
+    admitted = true;
+  }
+}
+
+std::uint32_t Engine::pages_wanted(const LiveRequest& live) const {
+  const std::uint32_t block_tokens = pool_.layout().block_tokens;
+  const auto blocks = [&](std::size_t tokens) {
+    return static_cast<std::uint32_t>((tokens + block_tokens - 1) / block_tokens);
+  };
+  if (live.branches.empty()) return blocks(live.request.prompt.size());
+  const auto shared = static_cast<std::uint32_t>(live.request.prompt.size() / block_tokens);
+  std::uint32_t pages = shared;
+  for (const auto& branch : live.branches) {
+    if (!branch->ended) pages += blocks(branch->tokens.size()) - shared;
+  }
+  return pages;
+}
+
+void Engine::start(LiveRequest& live) {
+  const bool resumed = live.state == State::parked;
+  live.state = State::running;
+  if (resumed) {
+    ++metrics_.resumptions;
+    for (const auto& branch : live.branches) {
+      if (!branch->ended) start_branch(live, *branch, LoadPolicy::always_load);
+    }
+    return;
+  }
+  const Request& request = live.request;
+  queue_.remove(request.client, {live.id, request.priority});
+  queue_.charge(request.client, static_cast<std::int64_t>(request.prompt.size()));
+  live.rank = next_rank_++;
+  live.result.queued = Clock::now() - live.submitted;
+  metrics_.prompt_tokens += request.prompt.size();
+  live.branches.push_back(std::make_unique<Branch>(0, request.sampling));
+  Branch& branch = *live.branches.back();
+  branch.tokens = request.prompt;
+  start_branch(live, branch, options_.load_policy);
+  live.result.plan = branch.fill->decided();
+}
+
+void Engine::start_branch(LiveRequest& live, Branch& branch, LoadPolicy policy) {
+  branch.sequence = std::make_unique<Sequence>(pool_, live.space.id, live.tokens_most);
+  branch.fill = std::make_unique<PrefixFill>(parts_, live.space, branch.tokens, *branch.sequence,
+                                             live.request.cache_deadline);
+  branch.fill->plan(policy);
+}
+
+LiveRequest* Engine::victim_of(const LiveRequest& live) {
+  LiveRequest* last = nullptr;
+  for (const auto& [id, other] : live_) {
+    if (other->state != State::running || !live.goes_before(*other)) continue;
+    if (last == nullptr || last->goes_before(*other)) last = other.get();
+  }
+  return last;
+}
+
+// Sees to it that `pages` are free, if not now then, by parking others, soon.
+bool Engine::make_room(std::uint32_t pages, const LiveRequest& live) {
+  for (;;) {
+    while (pool_.pages_free() < pages && store_.give_up_one()) {
+    }
+    if (pool_.pages_free() >= pages) return true;
+    // Pages that are on their way need no further victim.
+    std::uint32_t coming = pool_.pages_free();
+    for (const auto& [id, other] : live_) {
+      if (other->state == State::parking) coming += pages_wanted(*other);
+    }
+    if (coming >= pages && coming > pool_.pages_free()) return false;
+    LiveRequest* const victim = victim_of(live);
+    if (victim == nullptr) return false;
+    park(*victim);
+  }
+}
+
+}  // namespace kvtier::engine

@@ -1,0 +1,313 @@
+// What a step computes: a row for every answer under way, then chunks of prompts.
+#include <algorithm>
+
+#include "client/base/check.h"
+#include "engine_adapter/scheduler/engine.h"
+
+namespace kvtier::engine {
+
+using State = LiveRequest::State;
+
+namespace {
+
+// Steps of fewer rows are bound by other things than those of prompts, and tell nothing about them.
+constexpr double kMeasuredRowsMin = 32;
+
+}  // namespace
+
+// Those before come first, so that whoever is parked for them has not been given rows yet.
+std::vector<LiveRequest*> Engine::running() const {
+  std::vector<LiveRequest*> running;
+  for (const auto& [id, live] : live_) {
+    if (live->state == State::running) running.push_back(live.get());
+  }
+  std::ranges::sort(running, [](const LiveRequest* a, const LiveRequest* b) {
+    return a->goes_before(*b);
+  });
+  return running;
+}
+
+// Takes what has arrived for the branch. Whether a step may go on with it.
+bool Engine::can_compute(LiveRequest& live, Branch& branch) {
+  PrefixFill& fill = *branch.fill;
+  bool free = fill.advance();
+  if (!free && fill.needs_page() && make_room(1, live)) free = fill.advance();
+  fill.extend();
+  return free && restore(live, branch);
+}
+
+std::vector<Engine::Input> Engine::choose_inputs() {
+  std::vector<Input> inputs;
+  std::uint32_t budget = step_tokens_;
+  add_answers(inputs, budget);
+  add_prompts(inputs, budget);
+  // Who was parked for one that came later in this step computes nothing.
+  std::erase_if(inputs, [](const Input& input) { return input.live->state != State::running; });
+  return inputs;
+}
+
+// Beams go on together or not at all.
+void Engine::add_answers(std::vector<Input>& inputs, std::uint32_t& budget) {
+  std::vector<std::vector<Input>> groups;
+  for (LiveRequest* const live : running()) {
+    if (!live->forked) continue;
+    std::vector<Input> together;
+    bool all = true;
+    for (const auto& branch : live->branches) {
+      if (branch->ended || live->state != State::running) continue;
+      const bool ready = can_compute(*live, *branch) && branch->pending() == 1;
+      all = all && ready;
+      if (!ready) continue;
+      together.push_back({live, branch.get(), 1, true, nullptr});
+      if (!live->beams()) groups.push_back({together.back()});
+    }
+    if (live->beams() && all && !together.empty()) groups.push_back(std::move(together));
+  }
+  if (groups.empty()) return;
+  // With more answers than rows each step begins where the last one ended.
+  const std::size_t begin = groups.size() > budget ? next_answer_ % groups.size() : 0;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const auto& group = groups[(begin + i) % groups.size()];
+    if (group.size() > budget) {
+      next_answer_ = begin + i;
+      break;
+    }
+    const bool all = std::ranges::all_of(group, [&](const Input& input) {
+      return input.live->state == State::running && has_pages(*input.live, *input.branch, 1);
+    });
+    if (!all) continue;
+    inputs.insert(inputs.end(), group.begin(), group.end());
+    budget -= static_cast<std::uint32_t>(group.size());
+  }
+}
+
+// The clients' turns, as in the queue.
+void Engine::add_prompts(std::vector<Input>& inputs, std::uint32_t& budget) {
+  auto order = running();
+  std::ranges::stable_sort(order, {}, [&](const LiveRequest* live) {
+    return queue_.served(live->request.client);
+  });
+  for (LiveRequest* const live : order) {
+    for (const auto& branch : live->branches) {
+      if (budget == 0 || branch->ended || live->state != State::running) continue;
+      if (live->forked && branch->pending() == 1) continue;
+      if (!can_compute(*live, *branch) || live->state != State::running) continue;
+      if (live->forked && branch->pending() == 1) continue;
+      const std::uint32_t tokens = chunk_of(*live, *branch, budget);
+      if (!has_pages(*live, *branch, tokens)) continue;
+      // Of a branch on its way back the last token goes as the others do, in a step of answers.
+      const bool chooses = tokens == branch->pending() && !live->forked;
+      inputs.push_back({live, branch.get(), tokens, chooses, nullptr});
+      budget -= tokens;
+    }
+  }
+}
+
+std::uint32_t Engine::chunk_of(const LiveRequest& live, const Branch& branch,
+                               std::uint32_t budget) const {
+  const std::uint32_t block_tokens = pool_.layout().block_tokens;
+  const std::uint32_t length = branch.sequence->length();
+  std::uint32_t until = branch.fill->compute_until();
+  const auto cut = [&](std::size_t at) {
+    if (length < at) until = std::min(until, static_cast<std::uint32_t>(at));
+  };
+  // What comes after these is a step of its own, so that a hit's has the size of a miss's.
+  const std::size_t prompt = live.request.prompt.size();
+  if (!model_.rows_are_independent()) cut(blocks_matchable(prompt, block_tokens) * block_tokens);
+  if (!branch.open_values.empty()) cut(branch.known_tokens / block_tokens * block_tokens);
+  if (live.forked) cut(branch.tokens.size() - 1);
+  return std::min(until - length, budget);
+}
+
+// The pages are the sequence's when this returns true.
+bool Engine::has_pages(LiveRequest& live, Branch& branch, std::uint32_t tokens) {
+  Sequence& sequence = *branch.sequence;
+  const std::uint32_t block_tokens = pool_.layout().block_tokens;
+  const std::uint32_t end = sequence.length() + tokens;
+  const std::uint32_t blocks = (end + block_tokens - 1) / block_tokens;
+  const auto reserved = static_cast<std::uint32_t>(sequence.records().size());
+  if (blocks > reserved && !make_room(blocks - reserved, live)) return false;
+  // A block that is to be computed may have been planned together with others, who load it no more.
+  for (std::uint32_t block = sequence.blocks_complete(); block < std::min(blocks, reserved); ++block) {
+    if (pool_.pages_free() == 0 && !make_room(1, live)) return false;
+    if (!sequence.make_own(block)) return false;
+  }
+  if (const auto made = sequence.reserve(end); !made) {
+    fail(live, made.error());
+    return false;
+  }
+  return true;
+}
+
+// With nothing else to compute, blocks are attended to layer by layer as they land.
+std::vector<Engine::Input> Engine::trusting_input() {
+  for (LiveRequest* const live : running()) {
+    for (const auto& branch : live->branches) {
+      if (branch->ended) continue;
+      const auto task = branch->fill->next_task();
+      if (!task) continue;
+      const std::uint32_t was_complete = branch->sequence->blocks_complete();
+      branch->fill->trust(*task);
+      const std::uint32_t tokens = std::min(chunk_of(*live, *branch, step_tokens_), branch->pending());
+      if (has_pages(*live, *branch, tokens)) {
+        const bool chooses = tokens == branch->pending() && !live->forked;
+        return {{live, branch.get(), tokens, chooses, task}};
+      }
+      // No page to go on with: the blocks are taken as others are.
+      if (live->state == State::running && !branch->fill->settle(*task)) {
+        KVTIER_CHECK(branch->sequence->blocks_complete() >= was_complete);
+      }
+      return {};
+    }
+  }
+  return {};
+}
+
+// Where a row's bits depend on its step, answers whose logits are looked at on the host have a step
+// of their own, so that the others' stay what they are without them.
+void Engine::run(std::vector<Input>& inputs) {
+  const auto looks = [&](const Input& input) { return input.chooses && wants_logits(*input.live); };
+  const bool any = std::ranges::any_of(inputs, looks);
+  if (!any || model_.rows_are_independent()) return run_part(inputs, any);
+  const auto rest = std::stable_partition(inputs.begin(), inputs.end(), looks);
+  run_part({inputs.begin(), rest}, true);
+  if (rest != inputs.end()) run_part({rest, inputs.end()}, false);
+}
+
+void Engine::run_part(std::span<Input> inputs, bool logits) {
+  std::vector<StepInput> steps;
+  std::vector<Choice> choices;
+  std::size_t choosing = 0;
+  for (Input& input : inputs) {
+    Branch& branch = *input.branch;
+    Sequence& sequence = *branch.sequence;
+    const auto tokens = std::span<const Token>(branch.tokens).subspan(sequence.length(), input.tokens);
+    const std::uint32_t block_tokens = pool_.layout().block_tokens;
+    const auto shared =
+        blocks_matchable(input.live->request.prompt.size(), block_tokens) * block_tokens;
+    const Stage stage = sequence.length() < shared ? Stage::prompt : Stage::answer;
+    steps.push_back({&sequence, tokens, input.chooses ? 1U : 0U, stage});
+    if (input.chooses && !branch.unit) branch.unit = branch.sampler.draw();
+    choices.push_back({branch.sampler.options(), branch.unit.value_or(0)});
+    if (input.chooses) ++choosing;
+  }
+  LayerGate gate;
+  if (inputs.front().trusted) {
+    gate = [&, task = inputs.front().trusted](std::uint32_t layer) {
+      task->load->wait_layer(layer, model_.stream());
+    };
+  }
+  const auto begun = Clock::now();
+  Result<void> done;
+  if (choosing > 0 && !logits) {
+    chosen_.assign(inputs.size(), 0);
+    done = model_.step_and_choose(steps, choices, chosen_, gate);
+  } else {
+    logits_.resize(choosing * model_.config().vocab_size);
+    done = model_.step(steps, logits_, gate);
+  }
+  if (!done) {
+    for (Input& input : inputs) fail(*input.live, done.error());
+    return;
+  }
+  const bool waited = choosing > 0 || model_.stream().handle == nullptr;
+  measure(inputs, waited, begun);
+  std::vector<char> good;
+  for (Input& input : inputs) good.push_back(settle(input, waited) ? 1 : 0);
+  if (choosing == 0) return;
+  if (logits) {
+    take_logits(inputs, good);
+  } else {
+    take_choices(inputs, good);
+  }
+}
+
+// Whether what the step computed is worth anything.
+bool Engine::settle(Input& input, bool waited) {
+  LiveRequest& live = *input.live;
+  Branch& branch = *input.branch;
+  Sequence& sequence = *branch.sequence;
+  const std::uint32_t end = sequence.length();
+  const std::uint32_t begin = end - input.tokens;
+  metrics_.tokens_computed += input.tokens;
+  if (begin < branch.known_tokens) {
+    const std::uint32_t again = std::min(end, branch.known_tokens) - begin;
+    metrics_.tokens_recomputed += again;
+    live.result.usage.recomputed_tokens += again;
+  }
+  if (input.trusted && !branch.fill->settle(*input.trusted)) return false;
+  const std::uint32_t block_tokens = pool_.layout().block_tokens;
+  if (end / block_tokens > begin / block_tokens) {
+    branch.computed.push_back({begin / block_tokens, end / block_tokens});
+  }
+  if (branch.fill->in_place()) {
+    if (!waited) return true;  // it is asked when something comes of it
+    if (!branch.fill->intact()) {
+      branch.fill->let_go();
+      branch.computed.clear();
+      return false;
+    }
+  }
+  branch.hold.reset();
+  offer_new(live, branch);
+  return true;
+}
+
+void Engine::offer_new(LiveRequest& live, Branch& branch) {
+  Sequence& sequence = *branch.sequence;
+  for (const BlockRange& range : branch.computed) {
+    std::vector<PageId> read;
+    for (std::uint32_t block = range.first; block < range.end; ++block) {
+      const PageId page = *sequence.page(block);
+      store_.add(branch.fill->name(block), page);
+      read.push_back(page);
+    }
+    if (live.space.cache == nullptr) continue;
+    Pages pages;
+    pages.records = sequence.records().subspan(range.first, range.end - range.first);
+    WriteBack write =
+        live.space.cache->write_back(sequence.tokens(), range.first, pages, model_.stream());
+    for (const PageId page : read) pool_.add_reference(page);
+    offers_.push_back({std::move(write), std::move(read)});
+  }
+  branch.computed.clear();
+}
+
+bool Engine::poll_offers() {
+  bool any = false;
+  for (Offer& offer : offers_) {
+    if (!offer.write.ended()) continue;
+    for (const PageId page : offer.pages) pool_.release(page);
+    offer.pages.clear();
+    any = true;
+  }
+  std::erase_if(offers_, [](const Offer& offer) { return offer.pages.empty(); });
+  if (any && !options_.keep_pages) store_.give_up_unused();
+  return any;
+}
+
+// A model that computes behind the host's back is measured over all steps between two waits.
+void Engine::measure(std::span<const Input> inputs, bool waited, Clock::time_point begun) {
+  const auto now = Clock::now();
+  ++metrics_.steps;
+  metrics_.step_ns += static_cast<std::uint64_t>((now - begun).count());
+  if (inputs.front().trusted) {
+    unmeasured_ = {};
+    return;
+  }
+  if (unmeasured_.steps == 0) unmeasured_since_ = begun;
+  StepWork work{1, 0, 0};
+  for (const Input& input : inputs) {
+    const std::uint32_t end = input.branch->sequence->length();
+    const StepWork rows = StepWork::of(end - input.tokens, end, step_tokens_);
+    work += {0, rows.rows, rows.pairs};
+  }
+  unmeasured_ += work;
+  if (!waited) return;
+  if (unmeasured_.rows >= kMeasuredRowsMin * unmeasured_.steps) {
+    costs_.note_compute(unmeasured_, std::chrono::duration<double>(now - unmeasured_since_).count());
+  }
+  unmeasured_ = {};
+}
+
+}  // namespace kvtier::engine

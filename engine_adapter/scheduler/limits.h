@@ -1,0 +1,32 @@
+// Every bound of the scheduler in one place.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace kvtier::engine {
+
+// Beyond these submit() refuses: each branch keeps exact pages of its own.
+inline constexpr std::uint32_t kSamplesMax = 128;
+inline constexpr std::uint32_t kBeamsMax = 64;
+inline constexpr std::uint32_t kTopLogprobsMax = 20;
+inline constexpr std::uint32_t kStopTokensMax = 256;
+inline constexpr std::uint32_t kRunningMax = 4096;
+inline constexpr std::uint32_t kWaitingMax = 1U << 20;
+// Clients whose share is remembered while they ask for nothing.
+inline constexpr std::uint32_t kIdleClientsMax = 4096;
+inline constexpr std::uint32_t kCacheSaltsMax = 1024;
+
+// Ranges of one request on their way at once, where it computes and loads at once.
+inline constexpr std::uint32_t kPiecesInFlight = 2;
+// A range takes at most this part of the request's deadline, as far as that can be told.
+inline constexpr double kPieceDeadlinePart = 0.25;
+// How often what a parked request leaves behind is offered to the cache, until all of it is held.
+inline constexpr int kParkingOffersMax = 3;
+
+// How soon the engine looks again, with nothing to compute, for blocks on their way.
+inline constexpr std::chrono::microseconds kPollInterval{100};
+
+static_assert(kPiecesInFlight >= 1 && kParkingOffersMax >= 1);
+
+}  // namespace kvtier::engine
