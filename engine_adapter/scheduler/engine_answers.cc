@@ -96,6 +96,7 @@ void Engine::take_token(LiveRequest& live, Branch& branch, ChosenToken chosen) {
 void Engine::end_answer(LiveRequest& live, Branch& branch, FinishReason reason) {
   branch.ended = true;
   branch.answer.finish = reason;
+  if (branch.index == 0) note_cached(live, true);
   branch.fill.reset();
   branch.sequence.reset();
   live.listener->finished(branch.index, reason);

@@ -15,6 +15,7 @@
 #include "storage/disk/segments.h"
 #include "storage/disk/store_directory.h"
 #include "storage/disk/store_loop.h"
+#include "storage/faults/throttled_device.h"
 
 namespace kvtier::storage {
 namespace {
@@ -265,6 +266,13 @@ Result<std::unique_ptr<RecordStore>> open_record_store(const RecordStoreOptions&
   if (!device) {
     device = make_block_device(device_limits(options),
                                {.sqpoll = options.sqpoll, .force_threads = options.force_threads});
+    const auto throttle = throttle_from_environment();
+    if (!throttle) return throttle.error();
+    if (*throttle) {
+      spdlog::warn("KVTIER_DISK_BYTES_PER_S: the disk tier is held back to {} bytes/s",
+                   (*throttle)->bytes_per_s);
+      device = make_throttled_device(std::move(device), **throttle);
+    }
   }
   if (device->limits().files < segments_max(options)) {
     return make_error(Errc::invalid, "the device takes fewer files than the capacity has segments");

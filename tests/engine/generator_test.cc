@@ -113,6 +113,7 @@ TEST_P(GeneratorWithOneFormat, WaitsForEachLayerOfTheFirstChunkInOrder) {
   FakeCache cache(model_->ns(GetParam()));
   ASSERT_TRUE(run(request(100), &cache, GetParam()));
   EXPECT_TRUE(cache.layers_waited.empty());
+  cache.load_delay = 3;
   ASSERT_TRUE(run(request(100), &cache, GetParam()));
   EXPECT_EQ(cache.layers_waited, (std::vector<std::uint32_t>{0, 1, 2}));
 }
@@ -174,6 +175,7 @@ TEST_P(GeneratorWithOneFormat, AttendsInPlaceAndComputesAgainWhatItReadThereOnce
   const auto sound = payloads(cache);
   const auto answer_in_place = [&](std::uint32_t checks) {
     cache.checks_until_lost = checks;
+    cache.load_delay = checks % 2 * 3;
     const Namespace ns = model_->ns(GetParam());
     const RecordLayout layout = RecordLayout::of(ns);
     const auto pool = PagePool::create(layout, 64).value();
