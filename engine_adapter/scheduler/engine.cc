@@ -240,7 +240,6 @@ SchedulerMetrics Engine::metrics() const {
 
 // A request may end in the middle of a step that is for others, too.
 void Engine::sweep() {
-  if (ended_.empty()) return;
   ended_.clear();
   if (!options_.keep_pages) store_.give_up_unused();
 }

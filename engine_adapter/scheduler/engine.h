@@ -45,7 +45,9 @@ class Engine {
   // Does what can be done now, one step at the most. False: nothing could be.
   bool turn();
   // Nothing is left to do.
-  bool idle() const noexcept { return live_.empty() && !loads_.busy() && offers_.empty(); }
+  bool idle() const noexcept {
+    return live_.empty() && ended_.empty() && !loads_.busy() && offers_.empty();
+  }
   std::uint32_t waiting() const noexcept { return queue_.size(); }
   SchedulerMetrics metrics() const;
   CostModel& costs() noexcept { return costs_; }

@@ -82,7 +82,6 @@ void Engine::take_token(LiveRequest& live, Branch& branch, ChosenToken chosen) {
   if (is_end(live, chosen.token)) return end_answer(live, branch, FinishReason::end_token);
   ++metrics_.completion_tokens;
   ++live.result.usage.completion_tokens;
-  queue_.charge(live.request.client, 1);
   branch.tokens.push_back(chosen.token);
   live.listener->token(branch.index, chosen);
   branch.answer.tokens.push_back(std::move(chosen));
@@ -167,7 +166,6 @@ void Engine::step_beams(LiveRequest& live, std::span<const std::span<const float
   }
   live.branches = std::move(beams);
   metrics_.completion_tokens += live.branches.size();
-  queue_.charge(live.request.client, static_cast<std::int64_t>(live.branches.size()));
   if (!beams_are_done(live)) return;
   const bool all_tokens =
       !live.branches.empty() && live.branches.front()->answer.tokens.size() == live.request.tokens_max;
@@ -206,7 +204,6 @@ void Engine::note_cached(LiveRequest& live, bool settled) {
   if (!settled) return;
   live.usage_settled = true;
   for (std::size_t i = 0; i < kTiers; ++i) metrics_.cache_hits[i] += fill.taken()[i];
-  queue_.charge(live.request.client, -static_cast<std::int64_t>(live.result.usage.cached()));
 }
 
 // The request is told, and gone but for its memory, which the step at hand may still name.
@@ -218,6 +215,7 @@ void Engine::end(LiveRequest& live, FinishReason of_open_answers) {
   if (live.state == LiveRequest::State::waiting) {
     queue_.remove(request.client, {live.id, request.priority});
   }
+  queue_.expect(request.client, -std::int64_t{live.expected_tokens});
   queue_.leave(request.client);
   live.state = LiveRequest::State::ended;
   RequestResult& result = live.result;

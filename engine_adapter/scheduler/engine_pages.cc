@@ -68,7 +68,8 @@ void Engine::start(LiveRequest& live) {
   }
   const Request& request = live.request;
   queue_.remove(request.client, {live.id, request.priority});
-  queue_.charge(request.client, static_cast<std::int64_t>(request.prompt.size()));
+  live.expected_tokens = static_cast<std::uint32_t>(request.prompt.size());
+  queue_.expect(request.client, live.expected_tokens);
   live.rank = next_rank_++;
   live.result.queued = Clock::now() - live.submitted;
   metrics_.prompt_tokens += request.prompt.size();

@@ -113,7 +113,6 @@ void Engine::finish_parking(LiveRequest& live) {
     branch->sequence.reset();
   }
   live.state = State::parked;
-  if (!options_.keep_pages) store_.give_up_unused();
 }
 
 // Puts the open block back where the blocks before it are there. False: a page is missing for it.

@@ -30,9 +30,9 @@ std::vector<LiveRequest*> Engine::running() const {
 // Takes what has arrived for the branch. Whether a step may go on with it.
 bool Engine::can_compute(LiveRequest& live, Branch& branch) {
   PrefixFill& fill = *branch.fill;
+  fill.extend();  // before, since it may ask for the very next block
   bool free = fill.advance();
   if (!free && fill.needs_page() && make_room(1, live)) free = fill.advance();
-  fill.extend();
   return free && restore(live, branch);
 }
 
@@ -143,7 +143,8 @@ bool Engine::has_pages(LiveRequest& live, Branch& branch, std::uint32_t tokens) 
 std::vector<Engine::Input> Engine::trusting_input() {
   for (LiveRequest* const live : running()) {
     for (const auto& branch : live->branches) {
-      if (branch->ended) continue;
+      // An open block that comes back would come before its time.
+      if (branch->ended || !branch->open_values.empty()) continue;
       const auto task = branch->fill->next_task();
       if (!task) continue;
       const std::uint32_t was_complete = branch->sequence->blocks_complete();
@@ -230,6 +231,10 @@ bool Engine::settle(Input& input, bool waited) {
   const std::uint32_t end = sequence.length();
   const std::uint32_t begin = end - input.tokens;
   metrics_.tokens_computed += input.tokens;
+  queue_.charge(live.request.client, input.tokens);
+  const std::uint32_t expected = std::min(live.expected_tokens, input.tokens);
+  live.expected_tokens -= expected;
+  queue_.expect(live.request.client, -std::int64_t{expected});
   if (begin < branch.known_tokens) {
     const std::uint32_t again = std::min(end, branch.known_tokens) - begin;
     metrics_.tokens_recomputed += again;
@@ -282,7 +287,6 @@ bool Engine::poll_offers() {
     any = true;
   }
   std::erase_if(offers_, [](const Offer& offer) { return offer.pages.empty(); });
-  if (any && !options_.keep_pages) store_.give_up_unused();
   return any;
 }
 

@@ -47,7 +47,8 @@ std::optional<FairQueue::Entry> FairQueue::front() const {
   const Client* first = nullptr;
   for (const auto& [name, client] : clients_) {
     if (client.entries.empty()) continue;
-    if (first == nullptr || client.served < first->served) first = &client;
+    const auto turn = [](const Client& c) { return c.served + c.expected; };
+    if (first == nullptr || turn(client) < turn(*first)) first = &client;
   }
   if (first == nullptr) return std::nullopt;
   return *first->entries.begin();
@@ -59,8 +60,12 @@ void FairQueue::remove(const std::string& client, const Entry& entry) {
   --size_;
 }
 
-void FairQueue::charge(const std::string& client, std::int64_t tokens) {
+void FairQueue::charge(const std::string& client, std::uint32_t tokens) {
   clients_.at(client).served += tokens;
+}
+
+void FairQueue::expect(const std::string& client, std::int64_t tokens) {
+  clients_.at(client).expected += tokens;
 }
 
 std::int64_t FairQueue::served(const std::string& client) const {

@@ -32,8 +32,11 @@ class FairQueue {
   std::optional<Entry> front() const;
   // Takes an entry out, wherever it stands.
   void remove(const std::string& client, const Entry& entry);
-  // `tokens` were computed for the client, or, below zero, need not be after all.
-  void charge(const std::string& client, std::int64_t tokens);
+  // `tokens` were computed for the client.
+  void charge(const std::string& client, std::uint32_t tokens);
+  // `tokens` more (below zero: fewer) are to be computed for requests of the client that were taken
+  // out: they count for its turn, but not against those that come later.
+  void expect(const std::string& client, std::int64_t tokens);
   // What the client has had; smaller: sooner its turn.
   std::int64_t served(const std::string& client) const;
   std::uint32_t size() const noexcept { return size_; }
@@ -46,6 +49,7 @@ class FairQueue {
   };
   struct Client {
     std::int64_t served = 0;
+    std::int64_t expected = 0;
     std::uint32_t present = 0;
     std::set<Entry, Sooner> entries;
   };

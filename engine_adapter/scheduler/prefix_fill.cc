@@ -342,7 +342,9 @@ bool PrefixFill::settle(LoadTask& task) {
   for (std::uint32_t i = task.good; i < asked; ++i) {
     taken_[index_of(task.sources[i])] -= block_tokens_;
   }
+  // What is behind them comes to the store, and is found there.
   ahead_.resize(good);
+  unasked_end_ = 0;
   sequence_.truncate(good);
   if (first_in_place_ >= good) {
     first_in_place_ = kNone;

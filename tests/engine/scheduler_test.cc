@@ -384,7 +384,7 @@ TEST_F(SchedulerTest, BeamsThatAreParkedComeBackWithTheSameAnswers) {
   const auto expected = undisturbed.add(beams);
   undisturbed.run();
   FakeCache cache = make_cache();
-  Scheduled scheduled(*model_, &cache, 14);
+  Scheduled scheduled(*model_, &cache, 11);
   const auto collected = scheduled.add(beams);
   scheduled.engine().turn();
   Request other = request(40, 120, 8);
@@ -419,18 +419,15 @@ TEST_F(SchedulerTest, ALongPromptIsNotStarvedByShortOnes) {
   Request big = request(800, 2);
   big.client = "long";
   const auto waiting = scheduled.add(big);
-  std::uint64_t served = 0;
+  // Alone it takes 51 steps; the short ones ask for more than twice of what a step has.
   for (std::uint64_t i = 0; !waiting->result; ++i) {
-    ASSERT_LT(i, 1000U);
+    ASSERT_LT(i, 130U) << "more than a fair share went before it";
     Request small = request(40, 2, i);
     small.client = "short";
-    if (scheduled.engine().waiting() < 2) {
-      scheduled.add(small);
-      served += 40;
-    }
+    scheduled.add(small);
     scheduled.engine().turn();
   }
-  EXPECT_LT(served, 2 * 800 + 400U) << "more than a fair share went before it";
+  EXPECT_GT(scheduled.engine().metrics().finished, 10U) << "nor are the short ones";
 }
 
 TEST_F(SchedulerTest, ManyMoreAnswersThanAStepHasRowsTakeTurns) {
