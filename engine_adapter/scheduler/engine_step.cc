@@ -129,8 +129,9 @@ bool Engine::has_pages(LiveRequest& live, Branch& branch, std::uint32_t tokens) 
   if (blocks > reserved && !make_room(blocks - reserved, live)) return false;
   // A block that is to be computed may have been planned together with others, who load it no more.
   for (std::uint32_t block = sequence.blocks_complete(); block < std::min(blocks, reserved); ++block) {
-    if (pool_.pages_free() == 0 && !make_room(1, live)) return false;
-    if (!sequence.make_own(block)) return false;
+    const auto page = sequence.page(block);
+    if (page && pool_.references(*page) == 1) continue;
+    if (!make_room(1, live) || !sequence.make_own(block)) return false;
   }
   if (const auto made = sequence.reserve(end); !made) {
     fail(live, made.error());
