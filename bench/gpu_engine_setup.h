@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "bench/gpu_engine.h"
-#include "engine_adapter/scheduler/generator.h"
 #include "engine_adapter/engine/instance.h"
+#include "engine_adapter/scheduler/generator.h"
 
 namespace kvtier::bench {
 

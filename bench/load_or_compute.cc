@@ -1,10 +1,12 @@
-// Load or compute: a prompt whose prefix is on a disk of a given rate, answered with each policy. On
-// the CPU the bundled model's KV is small for what it costs to compute, so rates are chosen by how
-// long the load takes beside computing (--ratios); at the shape of a large model on a GPU they are
-// what a disk has (--rates-gb).
+// kvtier-load-bench: load or compute. A prompt whose prefix is on a disk of a given rate, answered
+// with each policy. On the CPU the bundled model's KV is small for what it costs to compute, so
+// rates are chosen by how long the load takes beside computing (--ratio); at the shape of a large
+// model on a GPU they are what a disk has (--rate).
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -19,96 +21,189 @@ namespace {
 using namespace std::chrono_literals;
 using engine::LoadPolicy;
 
+constexpr const char* kExamples = R"(
+Examples:
+  kvtier-load-bench --model engine_adapter/models/docs-4m
+      On the CPU: disks that take 0.1 to 10 times as long to load the prefix as computing it takes.
+  kvtier-load-bench --random-weights llama-3.1-8b --device cuda --prompt-tokens 32768 --pool-tokens 40960
+      --dir /mnt/nvme --rate 0.2 --rate 1 --rate 5
+      On a GPU: disks of 0.2, 1 and 5 GB/s.
+
+cost_model_over_better and both_over_better are times over the better of always_load and always_compute.
+
+Exit status: 0 measured; 1 it could not be measured; 2 usage.
+)";
+
 struct Options {
-  std::string model = KVTIER_BENCH_MODEL;
-  std::string shape;  // random weights of it, instead
+  std::string model, shape;
   std::string device = "cpu";
   std::string directory = "/tmp";
-  std::uint32_t prompt = 2048;
-  std::uint32_t chunk = 0;
-  int rounds = 3;
-  std::vector<double> ratios{0.1, 0.34, 0.6, 1.0, 1.7, 2.9, 10};
-  std::vector<double> rates_gb;
+  std::string kvtierd;
+  std::uint32_t prompt_tokens = 2048;
+  std::uint32_t pool_tokens = 0;
+  std::uint32_t chunk_tokens = 128;
+  std::uint32_t rounds = 3;
+  std::vector<double> ratios;
+  std::vector<double> rates;  // GB/s
+  bool json = false;
 };
 
-constexpr struct {
+struct Policy {
   LoadPolicy policy;
   const char* name;
-} kPolicies[] = {{LoadPolicy::always_load, "always_load"},
-                 {LoadPolicy::always_compute, "always_compute"},
-                 {LoadPolicy::always_both, "both"},
-                 {LoadPolicy::automatic, "cost_model"}};
-
-[[noreturn]] void give_up(const std::string& what) {
-  std::fprintf(stderr, "load-or-compute: %s\n", what.c_str());
-  std::exit(1);
-}
+};
+constexpr Policy kPolicies[] = {{LoadPolicy::always_load, "always_load"},
+                                {LoadPolicy::always_compute, "always_compute"},
+                                {LoadPolicy::always_both, "both"},
+                                {LoadPolicy::automatic, "cost_model"}};
 
 template <class T>
 T need(Result<T> result) {
-  if (!result) give_up(result.error().message);
+  if (!result) throw std::runtime_error(result.error().message);
   if constexpr (!std::is_void_v<T>) return std::move(*result);
 }
 
-struct Machine {
-  const Options& options;
-  std::unique_ptr<engine::LoadedModel> loaded;
-  engine::Instance instance;
-  engine::GenerateRequest request;
+// A model, and a prompt that it answers with one token.
+class Bench {
+ public:
+  explicit Bench(const Options& options)
+      : options_(options),
+        loaded_(need(options.shape.empty() ? engine::LoadedModel::load(options.model)
+                                           : engine::LoadedModel::random(options.shape, 1))),
+        device_(need(engine::parse_device(options.device))),
+        instance_(need(engine::Instance::make(*loaded_, {.device = device_,
+                                                         .pool_tokens = options.pool_tokens,
+                                                         .chunk_tokens = options.chunk_tokens}))) {
+    engine::SplitMix64 random(5);
+    request_.prompt.resize(options.prompt_tokens);
+    for (Token& token : request_.prompt) {
+      token = static_cast<Token>(random.next() % loaded_->config.vocab_size);
+    }
+    request_.tokens_max = 1;
+    request_.cache_deadline = 60s;
+  }
+
+  void run(Report& report) {
+    auto alone = generator(nullptr, LoadPolicy::always_compute);
+    answer(*alone);  // warm
+    std::vector<double> computed;
+    for (std::uint32_t i = 0; i < options_.rounds; ++i) computed.push_back(answer(*alone));
+    const double compute_s = median(computed);
+    report.add("compute", 1e3 * compute_s, "ms");
+    const auto blocks = blocks_matchable(options_.prompt_tokens, engine::kBlockTokens);
+    const double bytes = static_cast<double>(blocks * instance_.pool->layout().record_bytes);
+    report.add("prefix", bytes / 1e6, "MB");
+    for (const double rate : options_.rates) measure(rate * 1e9, report);
+    for (const double ratio : options_.ratios) measure(bytes / (compute_s * ratio), report);
+  }
+
+ private:
+  std::unique_ptr<engine::Generator> generator(Cache* cache, LoadPolicy policy) {
+    return std::make_unique<engine::Generator>(*instance_.model, *instance_.pool,
+                                               id_of(instance_.ns), cache, policy);
+  }
+
+  // Seconds to the first token, which is the same whatever the policy.
+  double answer(engine::Generator& generator) {
+    const auto result = need(generator.generate(request_));
+    if (!expected_) expected_ = result.tokens;
+    if (result.tokens != *expected_) throw std::runtime_error("another answer than before");
+    return std::chrono::duration<double>(result.first_token).count();
+  }
+
+  void measure(double bytes_per_s, Report& report) {
+    const auto rate = std::to_string(static_cast<std::uint64_t>(bytes_per_s));
+    ::setenv("KVTIER_DISK_BYTES_PER_S", rate.c_str(), 1);
+    const std::uint64_t need_bytes =
+        2 * options_.prompt_tokens / engine::kBlockTokens * instance_.pool->layout().record_bytes;
+    const std::string capacity = std::to_string(need_bytes / (1U << 20) + 64) + "MiB";
+    const DaemonChild daemon(
+        options_.kvtierd, options_.directory,
+        {.host_capacity = capacity, .host_extent = "16MiB", .disk_capacity = capacity});
+    auto client = need(Client::start(
+        {.cuda_device = device_.cuda, .socket = daemon.socket(), .name = "kvtier-load-bench"}));
+    need(client->wait_connected(Clock::now() + 30s));
+    auto cache = need(client->open(instance_.ns));
+    // What was dropped for want of slots is offered again.
+    for (int i = 0; i < 8 && cache->match(request_.prompt).blocks <
+                                 blocks_matchable(request_.prompt.size(), engine::kBlockTokens);
+         ++i) {
+      answer(*generator(cache.get(), LoadPolicy::always_compute));
+      need(client->flush(Clock::now() + 600s));
+    }
+    std::vector<double> times;
+    const std::string title = "disk_" + std::to_string(bytes_per_s / 1e9).substr(0, 6) + "_gb_s_";
+    for (const Policy& policy : kPolicies) {
+      const auto engine = generator(cache.get(), policy.policy);
+      std::vector<double> taken;
+      // In the first two rounds a policy that measures learns what there is to know.
+      for (std::uint32_t round = 0; round < options_.rounds + 2; ++round) {
+        daemon.drop(TierSet{}.with(Tier::device).with(Tier::host));
+        const double seconds = answer(*engine);
+        if (round >= 2) taken.push_back(seconds);
+      }
+      times.push_back(median(taken));
+      report.add(title + policy.name, 1e3 * times.back(), "ms");
+    }
+    const double better = std::min(times[0], times[1]);
+    report.add(title + "both_over_better", times[2] / better, "ratio");
+    report.add(title + "cost_model_over_better", times[3] / better, "ratio", 1.05);
+  }
+
+  const Options& options_;
+  std::unique_ptr<engine::LoadedModel> loaded_;
+  engine::Device device_;
+  engine::Instance instance_;
+  engine::GenerateRequest request_;
+  std::optional<std::vector<Token>> expected_;
 };
 
-double seconds_of(std::chrono::nanoseconds time) {
-  return std::chrono::duration<double>(time).count();
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
-
-engine::GenerateResult answer(Machine& machine, engine::Generator& generator) {
-  return need(generator.generate(machine.request));
-}
-
-// First-token times of each policy with the disk held to `bytes_per_s`, and whether every answer was
-// the one without a cache.
-void measure(Machine& machine, double bytes_per_s, const std::string& title,
-             const std::vector<Token>& expected, std::vector<Row>& rows) {
-  ::setenv("KVTIER_DISK_BYTES_PER_S", std::to_string(static_cast<std::uint64_t>(bytes_per_s)).c_str(), 1);
-  const auto record = machine.instance.pool->layout().record_bytes;
-  const std::uint64_t blocks = machine.options.prompt / engine::kBlockTokens + 8;
-  DaemonChild daemon = DaemonChild::with_disk(machine.options.directory, 4 * blocks * record);
-  auto client = need(Client::start({.cuda_device = need(engine::parse_device(machine.options.device)).cuda,
-                                    .socket = daemon.socket(),
-                                    .name = "bench"}));
-  need(client->wait_connected(Clock::now() + 30s));
-  auto cache = need(client->open(machine.instance.ns));
-  const auto id = id_of(machine.instance.ns);
-  const auto make = [&](LoadPolicy policy) {
-    return std::make_unique<engine::Generator>(*machine.instance.model, *machine.instance.pool, id,
-                                               cache.get(), policy);
-  };
-  answer(machine, *make(LoadPolicy::always_compute));
-  need(client->flush(Clock::now() + 600s));
-
-  double times[std::size(kPolicies)] = {};
-  for (std::size_t p = 0; p < std::size(kPolicies); ++p) {
-    auto generator = make(kPolicies[p].policy);
-    std::vector<double> taken;
-    // The first round is where the model learns what this disk and this machine are.
-    for (int round = 0; round <= machine.options.rounds; ++round) {
-      need(daemon.drop_memory());
-      const auto result = answer(machine, *generator);
-      if (result.tokens != expected) give_up(title + ": another answer with " + kPolicies[p].name);
-      if (round > 0) taken.push_back(seconds_of(result.first_token));
-    }
-    times[p] = median(taken);
-    rows.push_back({title + "_" + kPolicies[p].name, 1e3 * times[p], "ms"});
+int run(int argc, char** argv) {
+  Options options;
+  options.directory = std::filesystem::temp_directory_path();
+  options.kvtierd = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "kvtierd";
+  CLI::App app{"Loading a prefix from slow disks beside computing it.", "kvtier-load-bench"};
+  app.footer(kExamples);
+  auto* model = app.add_option_group("model")->require_option(1);
+  model->add_option("--model", options.model, "A model's directory")->check(CLI::ExistingDirectory);
+  model->add_option("--random-weights", options.shape, "As kvtier-engine --random-weights");
+  app.add_option("--device", options.device, "cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--dir", options.directory, "Where to keep the daemon's disk tier")
+      ->check(CLI::ExistingDirectory);
+  app.add_option("--kvtierd", options.kvtierd, "The daemon to measure with");
+  app.add_option("--prompt-tokens", options.prompt_tokens, "Of the prompt")->capture_default_str();
+  app.add_option("--pool-tokens", options.pool_tokens, "As kvtier-engine")->capture_default_str();
+  app.add_option("--chunk-tokens", options.chunk_tokens, "As kvtier-engine")->capture_default_str();
+  app.add_option("--rounds", options.rounds, "The median of so many counts")
+      ->check(CLI::Range(1U, 1000U))
+      ->capture_default_str();
+  app.add_option("--rate", options.rates, "GB/s of the disk; may be given again");
+  app.add_option("--ratio", options.ratios,
+                 "Or: a disk that takes so many times as long as computing; may be given again");
+  app.add_flag("--json", options.json, "Print a JSON list instead of a table");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
   }
-  const double better = std::min(times[0], times[1]);
-  rows.push_back({title + "_cost_model_over_better", times[3] / better, "ratio", 1.05});
-  rows.push_back({title + "_both_over_better", times[2] / better, "ratio"});
+  if (options.rates.empty() && options.ratios.empty()) {
+    options.ratios = {0.1, 0.34, 0.6, 1, 1.7, 2.9, 10};
+  }
+  Report report;
+  int status = 0;
+  try {
+    Bench(options).run(report);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "kvtier-load-bench: %s\n", error.what());
+    status = 1;
+  }
+  report.print(options.json);
+  return status;
 }
 
 }  // namespace
 }  // namespace kvtier::bench
+
+int main(int argc, char** argv) {
+  return kvtier::bench::run(argc, argv);
+}

@@ -46,9 +46,9 @@ class CacheImpl final : public Cache {
     auto keys = chain_keys(ns_->id, block_tokens, prefix);
     const Key before = first == 0 ? Key{} : keys[first - 1];
     keys.erase(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(first));
-    auto hold = std::make_shared<HeldBlocks>(parts_.session, ns_, static_cast<std::uint32_t>(first),
-                                             before, std::move(keys),
-                                             prefix.subspan(first * block_tokens));
+    auto hold =
+        std::make_shared<HeldBlocks>(parts_.session, ns_, static_cast<std::uint32_t>(first), before,
+                                     std::move(keys), prefix.subspan(first * block_tokens));
     Result<void> granted;
     if (wanted > 0) granted = parts_.session->lease(hold, deadline);
     count(*hold, range.first == 0 ? matchable : wanted, granted.has_value());

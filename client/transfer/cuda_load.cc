@@ -399,9 +399,12 @@ void CudaLoad::settle_promotions(bool good) {
       continue;
     }
     const auto tokens = hold_->tokens(promotion.block);
-    session::FilledBlock block{
-        hold_->ns_ptr(), hold_->keys()[promotion.block], hold_->parent(promotion.block),
-        hold_->position(promotion.block), {tokens.begin(), tokens.end()}, {}};
+    session::FilledBlock block{hold_->ns_ptr(),
+                               hold_->keys()[promotion.block],
+                               hold_->parent(promotion.block),
+                               hold_->position(promotion.block),
+                               {tokens.begin(), tokens.end()},
+                               {}};
     block.slots.push_back(std::move(promotion.slot));
     hold_->session()->commit(std::move(block));
   }

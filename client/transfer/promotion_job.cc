@@ -57,8 +57,12 @@ CopyJob::Step PromotionJob::step() noexcept {
     return Step::done;
   }
   const auto tokens = hold_->tokens(at);
-  session::FilledBlock block{
-      hold_->ns_ptr(), key, hold_->parent(at), hold_->position(at), {tokens.begin(), tokens.end()}, {}};
+  session::FilledBlock block{hold_->ns_ptr(),
+                             key,
+                             hold_->parent(at),
+                             hold_->position(at),
+                             {tokens.begin(), tokens.end()},
+                             {}};
   block.slots.push_back(std::move(*slot));
   session->commit(std::move(block));
   return Step::more;

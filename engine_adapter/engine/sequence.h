@@ -38,8 +38,8 @@ class Sequence {
   // as long as the sequence has the block. The page goes back to the pool.
   void use_record(std::uint32_t block, std::byte* record);
 
-  // `page`, which it refers to from now on, is that of the block after the last reserved one: filled,
-  // or being filled, by someone else.
+  // `page`, which it refers to from now on, is that of the block after the last reserved one:
+  // filled, or being filled, by someone else.
   void share(PageId page);
   // The page of reserved block `block`; none where use_record() said so.
   std::optional<PageId> page(std::uint32_t block) const noexcept { return pages_[block]; }
@@ -47,8 +47,8 @@ class Sequence {
   // to. Errors: no_space.
   Result<void> make_own(std::uint32_t block);
 
-  // Takes the records after the complete blocks, filled by someone else, as those of `tokens` (whole
-  // blocks). No block is open.
+  // Takes the records after the complete blocks, filled by someone else, as those of `tokens`
+  // (whole blocks). No block is open.
   void adopt(std::span<const Token> tokens);
   // Forgets everything after the first `blocks` complete blocks.
   void truncate(std::uint32_t blocks) noexcept;

@@ -28,9 +28,8 @@ std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, std::uint3
   return top;
 }
 
-BeamStep choose_beams(std::span<const double> sums,
-                      std::span<const std::span<const float>> logits, std::uint32_t width,
-                      const std::function<bool(Token)>& is_end) {
+BeamStep choose_beams(std::span<const double> sums, std::span<const std::span<const float>> logits,
+                      std::uint32_t width, const std::function<bool(Token)>& is_end) {
   std::vector<BeamChoice> candidates;
   for (std::uint32_t beam = 0; beam < sums.size(); ++beam) {
     for (const TokenLogprob& next : top_logprobs(logits[beam], 2 * width)) {
@@ -53,8 +52,8 @@ BeamStep choose_beams(std::span<const double> sums,
 }
 
 double beam_score(double logprob_sum, std::size_t tokens, double length_penalty) noexcept {
-  return logprob_sum / std::pow(static_cast<double>(std::max<std::size_t>(tokens, 1)),
-                                length_penalty);
+  return logprob_sum /
+         std::pow(static_cast<double>(std::max<std::size_t>(tokens, 1)), length_penalty);
 }
 
 void keep_best(std::vector<Answer>& hypotheses, std::uint32_t width) {

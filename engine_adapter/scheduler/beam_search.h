@@ -28,9 +28,8 @@ struct BeamStep {
 // Of all beams with every next token, the 2 * width likeliest sums, equal ones in the order of
 // beam and token, are looked at in turn: those with an end token finish, of the others `width` go
 // on.
-BeamStep choose_beams(std::span<const double> sums,
-                      std::span<const std::span<const float>> logits, std::uint32_t width,
-                      const std::function<bool(Token)>& is_end);
+BeamStep choose_beams(std::span<const double> sums, std::span<const std::span<const float>> logits,
+                      std::uint32_t width, const std::function<bool(Token)>& is_end);
 
 // Of a hypothesis of `tokens` tokens.
 double beam_score(double logprob_sum, std::size_t tokens, double length_penalty) noexcept;

@@ -1,6 +1,7 @@
 // The blocks that the engine has in its own pages, by name: what requests share. It refers to each
-// page itself, so that a block outlives the requests that made it until its page is needed; then the
-// blocks that nobody uses go, those used longest ago first, the tail of a prefix before its head.
+// page itself, so that a block outlives the requests that made it until its page is needed; then
+// the blocks that nobody uses go, those used longest ago first, the tail of a prefix before its
+// head.
 //
 // One thread.
 #pragma once

@@ -7,9 +7,10 @@ namespace kvtier::engine {
 CacheSpaces::CacheSpaces(Namespace ns, Open open) : ns_(std::move(ns)), open_(std::move(open)) {}
 
 CacheSpaces::CacheSpaces(Namespace ns, std::shared_ptr<Client> client)
-    : CacheSpaces(std::move(ns), client == nullptr ? Open{} : Open([client](const Namespace& named) {
-        return client->open(named);
-      })) {}
+    : CacheSpaces(std::move(ns),
+                  client == nullptr ? Open{} : Open([client](const Namespace& named) {
+                    return client->open(named);
+                  })) {}
 
 CacheSpaces::CacheSpaces(Namespace ns, Cache* cache)
     : CacheSpaces(std::move(ns), [cache](const Namespace& named) -> Result<std::shared_ptr<Cache>> {
@@ -21,8 +22,9 @@ Result<CacheSpace> CacheSpaces::space(const std::string& salt) {
   const std::lock_guard lock(mutex_);
   if (const auto known = spaces_.find(salt); known != spaces_.end()) return known->second;
   if (spaces_.size() == kCacheSaltsMax) {
-    return make_error(Errc::invalid, "more than " + std::to_string(kCacheSaltsMax) +
-                                         " different cache salts: restart the engine, or use fewer");
+    return make_error(Errc::invalid,
+                      "more than " + std::to_string(kCacheSaltsMax) +
+                          " different cache salts: restart the engine, or use fewer");
   }
   Namespace named = ns_;
   if (!salt.empty()) named.tenant = salt;

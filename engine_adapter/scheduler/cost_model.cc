@@ -86,7 +86,8 @@ void ComputeRate::solve() noexcept {
     }
     std::array<double, 3> costs{};
     for (std::size_t i = 0; i < 3; ++i) costs[i] = m[i][3] / m[i][i];
-    if (std::ranges::any_of(costs, [](double c) { return !(c >= 0) || !std::isfinite(c); })) continue;
+    if (std::ranges::any_of(costs, [](double c) { return !(c >= 0) || !std::isfinite(c); }))
+      continue;
     double left = 0;  // squared residuals but for a constant
     for (std::size_t i = 0; i < 3; ++i) {
       left -= 2 * costs[i] * targets_[i];

@@ -142,9 +142,8 @@ Result<void> check_request(const Request& request, const Model& model, const Pag
                           std::to_string(std::uint64_t{pool.pages()} * block_tokens) +
                           ": enlarge it (--pool-tokens)");
   }
-  const std::uint32_t step = options.step_tokens != 0
-                                 ? std::min(options.step_tokens, model.rows_max())
-                                 : model.rows_max();
+  const std::uint32_t step =
+      options.step_tokens != 0 ? std::min(options.step_tokens, model.rows_max()) : model.rows_max();
   if (request.beam.width > step) {
     return invalid("the beam width " + std::to_string(request.beam.width) +
                    " does not fit into a step of " + std::to_string(step) + " tokens");

@@ -1,9 +1,9 @@
-// The scheduler's inside: takes requests, gives them pages, and computes for all of them in steps. A
-// turn() never waits for the daemon.
+// The scheduler's inside: takes requests, gives them pages, and computes for all of them in steps.
+// A turn() never waits for the daemon.
 //
 // Order and progress. Requests get pages in the order of the fair queue, none before the one in
-// front of it. Those with pages have an order, too (LiveRequest::goes_before): one that needs a page
-// and finds none parks others from the back of that order, never one before itself. The first
+// front of it. Those with pages have an order, too (LiveRequest::goes_before): one that needs a
+// page and finds none parks others from the back of that order, never one before itself. The first
 // therefore can get all pages there are, and submit() took no request that does not fit into the
 // pool alone: so the first always gets on, ends, and the next is first.
 //
@@ -133,8 +133,8 @@ class Engine {
   std::deque<Offer> offers_;
   std::uint64_t next_rank_ = 1;
   std::uint64_t next_answer_ = 0;  // where the answers' turn begins
-  std::vector<float> logits_;   // of the part of a step that chose last
-  std::vector<Token> chosen_;   // likewise
+  std::vector<float> logits_;      // of the part of a step that chose last
+  std::vector<Token> chosen_;      // likewise
   // Steps computed since the model was last waited for.
   StepWork unmeasured_;
   Clock::time_point unmeasured_since_{};

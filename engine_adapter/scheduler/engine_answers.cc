@@ -125,8 +125,8 @@ std::unique_ptr<Branch> Engine::fork(LiveRequest& live, const Branch& from, std:
     fail(live, copied.error());
     return nullptr;
   }
-  branch->fill = std::make_unique<PrefixFill>(parts_, live.space, branch->tokens,
-                                              *branch->sequence, live.request.cache_deadline);
+  branch->fill = std::make_unique<PrefixFill>(parts_, live.space, branch->tokens, *branch->sequence,
+                                              live.request.cache_deadline);
   branch->fill->copy_from(*from.fill);
   return branch;
 }
@@ -139,8 +139,8 @@ void Engine::step_beams(LiveRequest& live, std::span<const std::span<const float
   const BeamOptions& options = live.request.beam;
   std::vector<double> sums;
   for (const auto& branch : live.branches) sums.push_back(branch->answer.logprob_sum);
-  const BeamStep step = choose_beams(sums, logits, options.width,
-                                     [&](Token token) { return is_end(live, token); });
+  const BeamStep step =
+      choose_beams(sums, logits, options.width, [&](Token token) { return is_end(live, token); });
   for (const BeamChoice& choice : step.finished) {
     Answer answer = live.branches[choice.parent]->answer;
     answer.finish = FinishReason::end_token;
@@ -155,7 +155,8 @@ void Engine::step_beams(LiveRequest& live, std::span<const std::span<const float
     const Branch& parent = *live.branches[choice.parent];
     auto beam = fork(live, parent, static_cast<std::uint32_t>(beams.size()));
     if (!beam) return;
-    ChosenToken chosen{choice.token, static_cast<float>(choice.logprob_sum - sums[choice.parent]), {}};
+    ChosenToken chosen{
+        choice.token, static_cast<float>(choice.logprob_sum - sums[choice.parent]), {}};
     if (live.request.top_logprobs > 0) {
       chosen.top = top_logprobs(logits[choice.parent], live.request.top_logprobs);
     }
@@ -167,8 +168,8 @@ void Engine::step_beams(LiveRequest& live, std::span<const std::span<const float
   live.branches = std::move(beams);
   metrics_.completion_tokens += live.branches.size();
   if (!beams_are_done(live)) return;
-  const bool all_tokens =
-      !live.branches.empty() && live.branches.front()->answer.tokens.size() == live.request.tokens_max;
+  const bool all_tokens = !live.branches.empty() &&
+                          live.branches.front()->answer.tokens.size() == live.request.tokens_max;
   for (const auto& branch : live.branches) {
     Answer answer = branch->answer;
     answer.finish = all_tokens ? FinishReason::tokens_max : FinishReason::context_full;

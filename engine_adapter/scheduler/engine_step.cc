@@ -21,9 +21,8 @@ std::vector<LiveRequest*> Engine::running() const {
   for (const auto& [id, live] : live_) {
     if (live->state == State::running) running.push_back(live.get());
   }
-  std::ranges::sort(running, [](const LiveRequest* a, const LiveRequest* b) {
-    return a->goes_before(*b);
-  });
+  std::ranges::sort(running,
+                    [](const LiveRequest* a, const LiveRequest* b) { return a->goes_before(*b); });
   return running;
 }
 
@@ -84,9 +83,8 @@ void Engine::add_answers(std::vector<Input>& inputs, std::uint32_t& budget) {
 // The clients' turns, as in the queue.
 void Engine::add_prompts(std::vector<Input>& inputs, std::uint32_t& budget) {
   auto order = running();
-  std::ranges::stable_sort(order, {}, [&](const LiveRequest* live) {
-    return queue_.served(live->request.client);
-  });
+  std::ranges::stable_sort(
+      order, {}, [&](const LiveRequest* live) { return queue_.served(live->request.client); });
   for (LiveRequest* const live : order) {
     for (const auto& branch : live->branches) {
       if (budget == 0 || branch->ended || live->state != State::running) continue;
@@ -128,7 +126,8 @@ bool Engine::has_pages(LiveRequest& live, Branch& branch, std::uint32_t tokens) 
   const auto reserved = static_cast<std::uint32_t>(sequence.records().size());
   if (blocks > reserved && !make_room(blocks - reserved, live)) return false;
   // A block that is to be computed may have been planned together with others, who load it no more.
-  for (std::uint32_t block = sequence.blocks_complete(); block < std::min(blocks, reserved); ++block) {
+  for (std::uint32_t block = sequence.blocks_complete(); block < std::min(blocks, reserved);
+       ++block) {
     const auto page = sequence.page(block);
     if (page && pool_.references(*page) == 1) continue;
     if (!make_room(1, live) || !sequence.make_own(block)) return false;
@@ -150,7 +149,8 @@ std::vector<Engine::Input> Engine::trusting_input() {
       if (!task) continue;
       const std::uint32_t was_complete = branch->sequence->blocks_complete();
       branch->fill->trust(*task);
-      const std::uint32_t tokens = std::min(chunk_of(*live, *branch, step_tokens_), branch->pending());
+      const std::uint32_t tokens =
+          std::min(chunk_of(*live, *branch, step_tokens_), branch->pending());
       if (has_pages(*live, *branch, tokens)) {
         const bool chooses = tokens == branch->pending() && !live->forked;
         return {{live, branch.get(), tokens, chooses, task}};
@@ -183,7 +183,8 @@ void Engine::run_part(std::span<Input> inputs, bool logits) {
   for (Input& input : inputs) {
     Branch& branch = *input.branch;
     Sequence& sequence = *branch.sequence;
-    const auto tokens = std::span<const Token>(branch.tokens).subspan(sequence.length(), input.tokens);
+    const auto tokens =
+        std::span<const Token>(branch.tokens).subspan(sequence.length(), input.tokens);
     const std::uint32_t block_tokens = pool_.layout().block_tokens;
     const auto shared =
         blocks_matchable(input.live->request.prompt.size(), block_tokens) * block_tokens;
@@ -310,7 +311,8 @@ void Engine::measure(std::span<const Input> inputs, bool waited, Clock::time_poi
   unmeasured_ += work;
   if (!waited) return;
   if (unmeasured_.rows >= kMeasuredRowsMin * unmeasured_.steps) {
-    costs_.note_compute(unmeasured_, std::chrono::duration<double>(now - unmeasured_since_).count());
+    costs_.note_compute(unmeasured_,
+                        std::chrono::duration<double>(now - unmeasured_since_).count());
   }
   unmeasured_ = {};
 }

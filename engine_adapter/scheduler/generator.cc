@@ -54,7 +54,8 @@ Result<GenerateResult> Generator::generate(const GenerateRequest& request,
   RequestResult& all = *listener->result;
   if (all.error) return std::move(*all.error);
   GenerateResult result;
-  for (const ChosenToken& chosen : all.answers.front().tokens) result.tokens.push_back(chosen.token);
+  for (const ChosenToken& chosen : all.answers.front().tokens)
+    result.tokens.push_back(chosen.token);
   result.finish = all.answers.front().finish;
   result.reused_tokens = all.usage.cached();
   for (std::size_t i = 0; i < kTiers; ++i) result.reused_by_tier[i] = all.usage.cached_tiers[i];

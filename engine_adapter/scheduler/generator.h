@@ -44,8 +44,8 @@ class Generator {
   ~Generator();
 
   // `on_token` sees each token as soon as it is chosen. Returns once the request's blocks have gone
-  // to the cache, or were dropped. Errors: invalid (prompt, sampling), no_space (the request does not
-  // fit into the pages).
+  // to the cache, or were dropped. Errors: invalid (prompt, sampling), no_space (the request does
+  // not fit into the pages).
   Result<GenerateResult> generate(const GenerateRequest& request,
                                   const std::function<void(Token)>& on_token = {});
 

@@ -1,5 +1,5 @@
-// Leases are asked for on a thread of their own: the daemon may take as long as a request's deadline
-// to answer, and steps go on meanwhile.
+// Leases are asked for on a thread of their own: the daemon may take as long as a request's
+// deadline to answer, and steps go on meanwhile.
 #pragma once
 
 #include <atomic>

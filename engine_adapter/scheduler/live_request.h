@@ -17,8 +17,8 @@ namespace kvtier::engine {
 struct Branch {
   Branch(std::uint32_t index_, const SamplerOptions& sampling) : index(index_), sampler(sampling) {}
 
-  std::uint32_t index;  // of the answer
-  std::vector<Token> tokens;  // prompt, and what was chosen so far
+  std::uint32_t index;                 // of the answer
+  std::vector<Token> tokens;           // prompt, and what was chosen so far
   std::unique_ptr<Sequence> sequence;  // none while parked
   std::unique_ptr<PrefixFill> fill;    // goes before the sequence
   Sampler sampler;
@@ -51,8 +51,8 @@ struct LiveRequest {
   std::shared_ptr<RequestListener> listener;
   CacheSpace space;
   State state = State::waiting;
-  bool forked = false;  // the first token has been chosen
-  std::uint64_t rank = 0;  // in the order in which requests were first given pages
+  bool forked = false;                // the first token has been chosen
+  std::uint64_t rank = 0;             // in the order in which requests were first given pages
   std::uint32_t tokens_most = 0;      // of a sequence
   std::uint32_t expected_tokens = 0;  // of its prompt, that may yet have to be computed
   std::vector<std::unique_ptr<Branch>> branches;

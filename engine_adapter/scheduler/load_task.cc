@@ -146,7 +146,8 @@ bool Loads::finish_copies(LoadTask& task, Clock::time_point now) {
   for (const std::byte* in_place : task.in_place) {
     if (in_place == nullptr) bytes += static_cast<double>(pool_.layout().record_bytes);
   }
-  const bool from_device = std::ranges::all_of(task.sources, [](Tier t) { return t == Tier::device; });
+  const bool from_device =
+      std::ranges::all_of(task.sources, [](Tier t) { return t == Tier::device; });
   if (bytes > 0 && seconds(now - task.seen_copying) <= kUnseenPartMax * took) {
     costs_.note_copy(from_device ? Tier::device : Tier::host, bytes, took);
   }

@@ -26,10 +26,10 @@ struct LoadTask {
   };
 
   Stage stage = Stage::leasing;
-  BlockRange range;            // of the prefix
-  std::vector<Key> keys;       // of its blocks
-  std::vector<PageId> pages;   // referred to until it has ended
-  std::vector<Tier> sources;   // of the blocks that are being copied, or were
+  BlockRange range;                  // of the prefix
+  std::vector<Key> keys;             // of its blocks
+  std::vector<PageId> pages;         // referred to until it has ended
+  std::vector<Tier> sources;         // of the blocks that are being copied, or were
   std::vector<std::byte*> in_place;  // of those, where the cache has it; null: in its page
   std::uint32_t good = 0;            // once ended: how many leading blocks are there
   std::uint32_t users = 0;           // who wait for it
@@ -51,7 +51,11 @@ class Loads {
   // All outlive it.
   Loads(Model& model, PagePool& pool, BlockStore& store, LeaseWorker& worker, CostModel& costs,
         SchedulerMetrics& metrics)
-      : model_(model), pool_(pool), store_(store), worker_(worker), costs_(costs),
+      : model_(model),
+        pool_(pool),
+        store_(store),
+        worker_(worker),
+        costs_(costs),
         metrics_(metrics) {}
   ~Loads();
   Loads(const Loads&) = delete;

@@ -171,8 +171,8 @@ void PrefixFill::start_range(std::uint32_t first, std::uint32_t end, Deadline de
     names.push_back(name(block));
     pages.push_back(*sequence_.page(block));
   }
-  auto task = parts_.loads.start(space_.cache, tokens_, {first, end}, names, std::move(pages),
-                                 deadline);
+  auto task =
+      parts_.loads.start(space_.cache, tokens_, {first, end}, names, std::move(pages), deadline);
   for (std::uint32_t block = first; block < end; ++block) {
     ahead_[block] = {State::waiting, task, block - first, false};
   }
@@ -203,7 +203,8 @@ std::uint32_t PrefixFill::share_of_loading(std::uint32_t front) const {
   if (!load || !compute || *load + *compute <= 0) return (gap + 1) / 2;
   const double loads_per_s = gap / std::max(*load, 1e-9);
   const double computes_per_s = gap / std::max(*compute, 1e-9);
-  const double share = (gap * loads_per_s - in_flight * computes_per_s) / (loads_per_s + computes_per_s);
+  const double share =
+      (gap * loads_per_s - in_flight * computes_per_s) / (loads_per_s + computes_per_s);
   return static_cast<std::uint32_t>(std::clamp(std::floor(share), 0.0, static_cast<double>(gap)));
 }
 
@@ -219,9 +220,8 @@ void PrefixFill::extend() {
     // is most of it.
     const LinkRate& disk = parts_.costs.disk();
     const double record = static_cast<double>(parts_.pool.layout().record_bytes);
-    const double least = disk.known() && disk.per_unit_s() > 0
-                             ? disk.fixed_s() / (disk.per_unit_s() * record)
-                             : 1;
+    const double least =
+        disk.known() && disk.per_unit_s() > 0 ? disk.fixed_s() / (disk.per_unit_s() * record) : 1;
     std::uint32_t count = std::max((share + 1) / 2, static_cast<std::uint32_t>(std::ceil(least)));
     if (count > share) count = share;
     count = std::min(count, blocks_in_time());
@@ -312,10 +312,10 @@ std::shared_ptr<LoadTask> PrefixFill::next_task() const {
   const Ahead& ahead = ahead_[first];
   if (ahead.state != State::waiting || ahead.shared || ahead.index != 0) return nullptr;
   const auto& task = ahead.task;
-  const bool is_all = task->stage == LoadTask::Stage::copying &&
-                      first + task->sources.size() == task->range.end;
-  const bool is_last = task->range.end == blocks_planned() ||
-                       ahead_[task->range.end].state == State::missing;
+  const bool is_all =
+      task->stage == LoadTask::Stage::copying && first + task->sources.size() == task->range.end;
+  const bool is_last =
+      task->range.end == blocks_planned() || ahead_[task->range.end].state == State::missing;
   return is_all && is_last ? task : nullptr;
 }
 

@@ -1,7 +1,7 @@
 // How the leading blocks of one sequence come to be there: from the engine's own pages, from the
 // cache, or computed. It says up to which token the sequence may be computed next, takes blocks as
-// they arrive, and, where loading and computing go on at once, asks for the next range from the back
-// for as long as it would land before computing gets there.
+// they arrive, and, where loading and computing go on at once, asks for the next range from the
+// back for as long as it would land before computing gets there.
 //
 // One thread: the engine's.
 #pragma once
@@ -76,7 +76,9 @@ class PrefixFill {
 
   // `block` of the tokens, which has all of its own.
   BlockName name(std::uint32_t block);
-  std::uint32_t blocks_planned() const noexcept { return static_cast<std::uint32_t>(ahead_.size()); }
+  std::uint32_t blocks_planned() const noexcept {
+    return static_cast<std::uint32_t>(ahead_.size());
+  }
 
  private:
   static constexpr std::uint32_t kNone = ~0U;
@@ -116,7 +118,7 @@ class PrefixFill {
   const std::chrono::milliseconds deadline_;
   const std::uint32_t block_tokens_;
   std::vector<Key> keys_;
-  std::vector<Ahead> ahead_;  // of the blocks that were planned
+  std::vector<Ahead> ahead_;       // of the blocks that were planned
   std::uint32_t unasked_end_ = 0;  // both at once: blocks before it may still be asked for
   LoadPlan plan_;
   std::vector<std::shared_ptr<LoadTask>> used_;  // those left once each

@@ -31,10 +31,10 @@ struct BeamOptions {
 
 struct Request {
   std::vector<Token> prompt;
-  std::uint32_t tokens_max = 0;  // of each answer; at least 1
-  SamplerOptions sampling{};     // answer i draws with the seed sampling.seed + i
-  std::uint32_t samples = 1;     // answers; with beam search, of the best hypotheses
-  BeamOptions beam{};            // with temperature 0
+  std::uint32_t tokens_max = 0;    // of each answer; at least 1
+  SamplerOptions sampling{};       // answer i draws with the seed sampling.seed + i
+  std::uint32_t samples = 1;       // answers; with beam search, of the best hypotheses
+  BeamOptions beam{};              // with temperature 0
   std::vector<Token> stop_tokens;  // end an answer as the model's own end tokens do
   bool ignore_end = false;         // the model's own end tokens are tokens like others
 
@@ -102,7 +102,7 @@ struct RequestResult {
   std::optional<Error> error;  // with FinishReason::failed
   std::vector<Answer> answers;
   Usage usage;
-  LoadPlan plan;  // what was decided about the prompt's prefix, and why
+  LoadPlan plan;                           // what was decided about the prompt's prefix, and why
   std::chrono::nanoseconds queued{};       // until it was first given pages
   std::chrono::nanoseconds first_token{};  // from submit() on; 0 without one
   std::chrono::nanoseconds total{};

@@ -60,8 +60,9 @@ Result<RequestId> Scheduler::submit(Request request, std::shared_ptr<RequestList
     const std::lock_guard lock(mutex_);
     if (metrics_.waiting + arrivals_.size() >= options_.waiting_max) {
       ++refused_;
-      return make_error(Errc::refused, "the queue is full: " + std::to_string(options_.waiting_max) +
-                                           " requests are waiting; try again later");
+      return make_error(Errc::refused,
+                        "the queue is full: " + std::to_string(options_.waiting_max) +
+                            " requests are waiting; try again later");
     }
     id = RequestId(next_id_++);
     arrivals_.push_back({id, std::move(request), std::move(*space), std::move(listener)});

@@ -35,14 +35,14 @@ struct SchedulerMetrics {
   std::uint64_t cache_queries = 0;
   std::array<std::uint64_t, kTiers> cache_hits{};
 
-  std::uint64_t loads = 0;               // ranges of blocks asked of the cache
-  std::uint64_t loads_shared = 0;        // requests that waited for another one's load
-  std::uint64_t loads_failed = 0;        // with fewer blocks than asked for
-  std::uint64_t plans_load = 0;          // LoadMode, each time one was chosen
+  std::uint64_t loads = 0;         // ranges of blocks asked of the cache
+  std::uint64_t loads_shared = 0;  // requests that waited for another one's load
+  std::uint64_t loads_failed = 0;  // with fewer blocks than asked for
+  std::uint64_t plans_load = 0;    // LoadMode, each time one was chosen
   std::uint64_t plans_compute = 0;
   std::uint64_t plans_both = 0;
-  std::uint64_t tokens_computed = 0;     // rows of steps
-  std::uint64_t tokens_recomputed = 0;   // of those, known before to a request that was parked
+  std::uint64_t tokens_computed = 0;    // rows of steps
+  std::uint64_t tokens_recomputed = 0;  // of those, known before to a request that was parked
   std::uint64_t preemptions = 0;
   std::uint64_t resumptions = 0;
 

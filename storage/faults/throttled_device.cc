@@ -66,9 +66,8 @@ class ThrottledDevice final : public BlockDevice {
     const auto now = throttle_.now();
     const double seconds =
         static_cast<double>(transfer.bytes) / static_cast<double>(throttle_.bytes_per_s);
-    link_free_ = std::max(link_free_, now) +
-                 std::chrono::duration_cast<Throttle::Clock::duration>(
-                     std::chrono::duration<double>(seconds));
+    link_free_ = std::max(link_free_, now) + std::chrono::duration_cast<Throttle::Clock::duration>(
+                                                 std::chrono::duration<double>(seconds));
     due_.emplace(transfer.tag, link_free_ + throttle_.latency);
   }
 
@@ -109,7 +108,8 @@ Result<std::uint64_t> number_of(const char* variable) {
   const char* const end = text.data() + text.size();
   const auto read = std::from_chars(text.data(), end, value);
   if (read.ec != std::errc{} || read.ptr != end || value == 0) {
-    return make_error(Errc::invalid, std::string(variable) + "=" + text + ": expected a number from 1");
+    return make_error(Errc::invalid,
+                      std::string(variable) + "=" + text + ": expected a number from 1");
   }
   return value;
 }

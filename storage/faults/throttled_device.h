@@ -11,8 +11,8 @@
 namespace kvtier::storage {
 
 struct Throttle {
-  std::uint64_t bytes_per_s = 0;            // of reads and writes together; at least 1
-  std::chrono::microseconds latency{0};     // of each transfer, on top
+  std::uint64_t bytes_per_s = 0;         // of reads and writes together; at least 1
+  std::chrono::microseconds latency{0};  // of each transfer, on top
   using Clock = std::chrono::steady_clock;
   Clock::time_point (*now)() = &Clock::now;
 };
@@ -22,8 +22,8 @@ struct Throttle {
 std::unique_ptr<BlockDevice> make_throttled_device(std::unique_ptr<BlockDevice> inner,
                                                    const Throttle& throttle);
 
-// KVTIER_DISK_BYTES_PER_S, and KVTIER_DISK_LATENCY_US beside it, in the environment: a test aid. None
-// where the first is unset or empty. Errors: invalid, naming the variable.
+// KVTIER_DISK_BYTES_PER_S, and KVTIER_DISK_LATENCY_US beside it, in the environment: a test aid.
+// None where the first is unset or empty. Errors: invalid, naming the variable.
 Result<std::optional<Throttle>> throttle_from_environment();
 
 }  // namespace kvtier::storage

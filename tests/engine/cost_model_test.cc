@@ -25,7 +25,8 @@ CostModel measured(double rate, double noise = 0.02) {
     const double bytes = 1e6 * (1 + 50 * random.next_unit());
     model.note_arrival(bytes, noisy(kFixed + bytes / rate));
     const auto first = static_cast<std::uint32_t>(random.next() % 30000);
-    const auto work = StepWork::of(first, first + 64 + static_cast<std::uint32_t>(random.next() % 448), 512);
+    const auto work =
+        StepWork::of(first, first + 64 + static_cast<std::uint32_t>(random.next() % 448), 512);
     model.note_compute(work, noisy(true_compute(work)));
   }
   return model;

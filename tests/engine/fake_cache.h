@@ -25,11 +25,11 @@ class FakeCache : public Cache {
                        Stream stream) noexcept override;
 
   std::map<Key, std::vector<std::byte>> records;
-  std::map<Key, int> writes;           // how often each block was offered
-  std::vector<std::uint32_t> leases;   // blocks asked for
-  std::vector<BlockRange> ranges;      // likewise
-  std::map<Key, int> loads;            // how often each block was copied to a page
-  std::map<Key, int> holds;            // leases on each block: drop() passes over them
+  std::map<Key, int> writes;          // how often each block was offered
+  std::vector<std::uint32_t> leases;  // blocks asked for
+  std::vector<BlockRange> ranges;     // likewise
+  std::map<Key, int> loads;           // how often each block was copied to a page
+  std::map<Key, int> holds;           // leases on each block: drop() passes over them
   // Forgets the n-th block that nobody holds, if there is one.
   void drop(std::size_t nth);
   std::uint32_t write_backs_open = 0;  // not waited for

@@ -72,9 +72,8 @@ class Scheduled {
                                   std::uint32_t sample = 0) {
     TestEngine engine(model, kScheduledFormat, 64, 256);
     Generator generator(engine.llama, *engine.pool, id_of(engine.ns), nullptr);
-    GenerateRequest one{.prompt = request.prompt,
-                        .tokens_max = request.tokens_max,
-                        .sampling = request.sampling};
+    GenerateRequest one{
+        .prompt = request.prompt, .tokens_max = request.tokens_max, .sampling = request.sampling};
     one.sampling.seed += sample;
     return generator.generate(one).value().tokens;
   }

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <condition_variable>
 #include <mutex>
-#include <cmath>
 #include <numeric>
 
 #include "tests/engine/scheduled.h"
@@ -409,7 +409,8 @@ TEST_F(SchedulerTest, AClientWithManyRequestsDoesNotKeepAnotherWaiting) {
   one.client = "one";
   const auto late = scheduled.add(one);
   while (!late->result) scheduled.engine().turn();
-  const auto ended = std::ranges::count_if(many, [](const auto& c) { return c->result.has_value(); });
+  const auto ended =
+      std::ranges::count_if(many, [](const auto& c) { return c->result.has_value(); });
   EXPECT_LE(ended, 4);
   scheduled.run();
 }

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "storage/faults/faulty_device.h"
+#include "storage/faults/throttled_device.h"
 #include "tests/storage/helpers.h"
 
 namespace kvtier::storage {
@@ -218,6 +219,43 @@ std::unique_ptr<BlockDevice> unfaulty(std::unique_ptr<BlockDevice> inner) {
   return make_faulty_device(std::move(inner), none);
 }
 
+TEST(ThrottledDevice, TakesAtLeastTheTimeOfItsRateAndLatency) {
+  const TestDirectory directory;
+  const auto path = directory.path() / "a";
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_EQ(::posix_fallocate(fd.get(), 0, 1_MiB), 0);
+  auto memory = std::move(*make_memfd("buffer", 1_MiB));
+  auto mapping = std::move(*Mapping::map(memory.get(), 1_MiB, Mapping::Access::read_write));
+  auto device = make_throttled_device(
+      make_thread_device({.depth = 16, .files = 4, .buffers = 4}),
+      {.bytes_per_s = 16_MiB, .latency = std::chrono::milliseconds(20)});
+  ASSERT_TRUE(device->add_buffer(BufferId(0), mapping.bytes()));
+  ASSERT_TRUE(device->open_file(FileId(1), path));
+  const auto begun = std::chrono::steady_clock::now();
+  for (std::uint64_t tag = 0; tag < 16; ++tag) {
+    device->read({FileId(1), tag * 64_KiB, BufferId(0), mapping.bytes().data() + tag * 64_KiB,
+                  static_cast<std::uint32_t>(64_KiB), tag});
+  }
+  device->submit();
+  std::vector<BlockDevice::Completion> out;
+  while (out.size() < 16) device->reap(out, BlockDevice::Wait::yes);
+  // 1 MiB at 16 MiB/s, and the last one's latency.
+  EXPECT_GE(std::chrono::steady_clock::now() - begun, std::chrono::milliseconds(62 + 20));
+  for (const auto& completion : out) EXPECT_TRUE(completion.result);
+}
+
+TEST(ThrottledDevice, IsSwitchedOnByTheEnvironmentAloneWhichIsChecked) {
+  ::unsetenv("KVTIER_DISK_LATENCY_US");
+  ::unsetenv("KVTIER_DISK_BYTES_PER_S");
+  EXPECT_FALSE(throttle_from_environment()->has_value());
+  ::setenv("KVTIER_DISK_BYTES_PER_S", "200000000", 1);
+  EXPECT_EQ((*throttle_from_environment())->bytes_per_s, 200'000'000U);
+  ::setenv("KVTIER_DISK_BYTES_PER_S", "fast", 1);
+  EXPECT_NE(throttle_from_environment().error().message.find("KVTIER_DISK_BYTES_PER_S"),
+            std::string::npos);
+  ::unsetenv("KVTIER_DISK_BYTES_PER_S");
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Kinds, BlockDeviceTest,
     ::testing::Values(Kind{"uring",
@@ -233,6 +271,11 @@ INSTANTIATE_TEST_SUITE_P(
                       Kind{"wrapped",
                            [](BlockDevice::Limits limits) -> Result<std::unique_ptr<BlockDevice>> {
                              return unfaulty(make_thread_device(limits));
+                           }},
+                      Kind{"throttled",
+                           [](BlockDevice::Limits limits) -> Result<std::unique_ptr<BlockDevice>> {
+                             return make_throttled_device(make_thread_device(limits),
+                                                          {.bytes_per_s = 1ULL << 30});
                            }}),
     [](const auto& of) { return of.param.name; });
 

@@ -158,7 +158,8 @@ class WriteBack {
   // Whether wait() would return at once. It may take longer to get there than with wait(), which
   // gives up what has no slot yet.
   bool ended() const noexcept;
-  // After wait(), or once ended(): how many blocks went to the cache; the others were dropped and counted.
+  // After wait(), or once ended(): how many blocks went to the cache; the others were dropped and
+  // counted.
   std::uint32_t accepted() const noexcept;
 
  private:
@@ -181,10 +182,10 @@ class Cache {
   // advisory. Never the block of the last token.
   virtual Match match(std::span<const Token> tokens) const noexcept = 0;
 
-  // Holds the blocks of `tokens` in `range` (range.end <= blocks_matchable()) up to the first that is
-  // gone, and starts bringing those on disk to memory. From block 0 on, call it once a request, with
-  // no blocks for a miss: it is what counts lookups, hits and misses. A range that begins later
-  // counts no more than its own blocks. Errors: deadline, unavailable, refused.
+  // Holds the blocks of `tokens` in `range` (range.end <= blocks_matchable()) up to the first that
+  // is gone, and starts bringing those on disk to memory. From block 0 on, call it once a request,
+  // with no blocks for a miss: it is what counts lookups, hits and misses. A range that begins
+  // later counts no more than its own blocks. Errors: deadline, unavailable, refused.
   virtual Result<Lease> lease(std::span<const Token> tokens, BlockRange range,
                               Deadline deadline) = 0;
   // The first `blocks` blocks.

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 
-#include "engine_adapter/scheduler/generator.h"
 #include "engine_adapter/engine/json.h"
+#include "engine_adapter/scheduler/generator.h"
 
 namespace kvtier::engine::cli {
 

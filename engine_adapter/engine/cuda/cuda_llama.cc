@@ -222,7 +222,8 @@ Result<void> CudaLlama::step_and_choose(std::span<const StepInput> inputs,
   bool decoding = options_.graphs && !gate && inputs.size() <= kPaddedRowsMax;
   for (const StepInput& input : inputs) {
     KVTIER_CHECK(input.logit_rows <= 1);
-    decoding = decoding && input.logit_rows == 1 && input.tokens.size() == 1 && input.stage == Stage::answer;
+    decoding = decoding && input.logit_rows == 1 && input.tokens.size() == 1 &&
+               input.stage == Stage::answer;
   }
   const auto padded_rows = decoding ? std::bit_ceil(static_cast<std::uint32_t>(inputs.size())) : 0;
   const auto planned = plan(inputs, choices, padded_rows);
@@ -232,7 +233,8 @@ Result<void> CudaLlama::step_and_choose(std::span<const StepInput> inputs,
   } else {
     forward(**planned, gate);
   }
-  const auto chosen = static_cast<std::size_t>(std::ranges::count(inputs, 1U, &StepInput::logit_rows));
+  const auto chosen =
+      static_cast<std::size_t>(std::ranges::count(inputs, 1U, &StepInput::logit_rows));
   KVTIER_CHECK(chosen > 0);
   kc::check(cudaMemcpyAsync(tokens_host_, tokens_.get(), chosen * sizeof(Token),
                             cudaMemcpyDeviceToHost, stream_),

@@ -4,8 +4,8 @@
 #include <map>
 
 #include "client/record/record.h"
-#include "engine_adapter/scheduler/generator.h"
 #include "engine_adapter/engine/random_weights.h"
+#include "engine_adapter/scheduler/generator.h"
 #include "tests/engine/gpu/gpu_engine.h"
 
 namespace kvtier::engine::test {

@@ -1,0 +1,117 @@
+#include "engine_adapter/scheduler/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <csignal>
+
+#include "tests/e2e/daemon_process.h"
+#include "tests/e2e/engine_under_test.h"
+
+namespace kvtier::e2e {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr auto kFormat = StorageFormat::fp8_e4m3;
+constexpr std::uint32_t kPages = 40;
+
+class Waiting final : public engine::RequestListener {
+ public:
+  void token(std::uint32_t, const engine::ChosenToken&) override {}
+  void finished(std::uint32_t, engine::FinishReason) override {}
+  void done(engine::RequestResult all) override {
+    const std::lock_guard lock(mutex_);
+    result_ = std::move(all);
+    changed_.notify_all();
+  }
+  std::vector<Token> tokens() {
+    std::unique_lock lock(mutex_);
+    KVTIER_CHECK(changed_.wait_for(lock, 120s, [&] { return result_.has_value(); }));
+    std::vector<Token> tokens;
+    for (const auto& chosen : result_->answers.at(0).tokens) tokens.push_back(chosen.token);
+    return tokens;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<engine::RequestResult> result_;
+};
+
+class BatchedEngine : public testing::Test {
+ protected:
+  BatchedEngine()
+      : model_(engine::test::TestModel::make_small()),
+        reference_(*model_, kFormat),
+        engine_(*model_, kFormat, kChunkTokens, kPages) {
+    daemon_.start();
+    client_ = Client::start({.socket = daemon_.socket(), .name = "test", .slots_ahead = 16}).value();
+    const auto give_up = Clock::now() + 30s;
+    KVTIER_CHECK(client_->wait_connected(give_up).has_value());
+    spaces_ = std::make_unique<engine::CacheSpaces>(engine_.ns, client_);
+    KVTIER_CHECK(spaces_->space("").has_value());
+    KVTIER_CHECK(client_->flush(give_up).has_value());
+    scheduler_ = std::make_unique<engine::Scheduler>(engine_.llama, *engine_.pool, *spaces_,
+                                                     engine::SchedulerOptions{});
+  }
+
+  struct Asked {
+    engine::GenerateRequest request;
+    std::shared_ptr<Waiting> waiting = std::make_shared<Waiting>();
+    engine::RequestId id{0};
+  };
+  Asked ask(engine::GenerateRequest request) {
+    Asked asked{std::move(request)};
+    engine::Request wanted;
+    wanted.prompt = asked.request.prompt;
+    wanted.tokens_max = asked.request.tokens_max;
+    wanted.cache_deadline = 500ms;
+    asked.id = scheduler_->submit(wanted, asked.waiting).value();
+    return asked;
+  }
+
+  std::unique_ptr<engine::test::TestModel> model_;
+  ReferenceEngine reference_;
+  DaemonProcess daemon_;
+  engine::test::TestEngine engine_;
+  std::shared_ptr<Client> client_;
+  std::unique_ptr<engine::CacheSpaces> spaces_;
+  std::unique_ptr<engine::Scheduler> scheduler_;
+};
+
+TEST_F(BatchedEngine, answers_stay_the_same_with_a_daemon_killed_in_the_middle_and_requests_cancelled) {
+  SharedPrompts prompts(model_->config.vocab_size, 8, 11);
+  std::vector<Asked> all;
+  for (int round = 0; round < 6; ++round) {
+    std::vector<Asked> cancelled;
+    for (int i = 0; i < 12; ++i) {
+      auto request = prompts.next();
+      request.tokens_max = static_cast<std::uint32_t>(prompts.draw(1, 60));
+      Asked asked = ask(request);
+      (prompts.draw(0, 5) == 0 ? cancelled : all).push_back(std::move(asked));
+    }
+    for (const Asked& each : cancelled) scheduler_->cancel(each.id);
+    if (round % 2 == 1) daemon_.kill_and_start();
+    if (round % 2 == 0) daemon_.drop(TierSet{}.with(Tier::device).with(Tier::host));
+    for (const Asked& each : cancelled) each.waiting->tokens();
+  }
+  for (Asked& each : all) EXPECT_EQ(each.waiting->tokens(), reference_.answer(each.request));
+  EXPECT_GT(scheduler_->metrics().local_hits, 0U);
+}
+
+TEST_F(BatchedEngine, a_pool_too_small_parks_in_the_daemon_and_computes_nothing_twice) {
+  std::vector<Asked> all;
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    engine::GenerateRequest request;
+    request.prompt = engine::test::random_tokens(100 + 10 * i, model_->config.vocab_size, i);
+    request.tokens_max = 250;
+    all.push_back(ask(std::move(request)));
+  }
+  for (Asked& each : all) EXPECT_EQ(each.waiting->tokens(), reference_.answer(each.request));
+  const auto metrics = scheduler_->metrics();
+  EXPECT_GT(metrics.preemptions, 0U);
+  EXPECT_EQ(metrics.tokens_recomputed, 0U);
+}
+
+}  // namespace
+}  // namespace kvtier::e2e
