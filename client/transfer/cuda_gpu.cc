@@ -116,6 +116,8 @@ Result<void> CudaGpu::make_streams() {
   for (const auto& [stream, priority] : {std::pair{&streams_.load, StreamPriority::first},
                                          std::pair{&streams_.unpack, StreamPriority::first},
                                          std::pair{&streams_.check, StreamPriority::first},
+                                         std::pair{&streams_.to_ring[0], StreamPriority::first},
+                                         std::pair{&streams_.to_ring[1], StreamPriority::first},
                                          std::pair{&streams_.to_host[0], StreamPriority::last},
                                          std::pair{&streams_.to_host[1], StreamPriority::last},
                                          std::pair{&streams_.on_device, StreamPriority::last}}) {

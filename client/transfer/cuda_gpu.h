@@ -59,12 +59,12 @@ class CudaGpu final : public Gpu, public std::enable_shared_from_this<CudaGpu> {
   int device() const noexcept { return device_; }
   CudaPools& pools() noexcept { return *pools_; }
 
-  // Of loads and what unpacks them, before all other work; of header checks, which an engine waits
-  // for; and of write-backs, after all other work: two to the host, so that one copy's start hides
-  // behind the other, and one on the device.
+  // Of loads, what fills the ring and what unpacks it, before all other work; of header checks,
+  // which an engine waits for; and of write-backs, after all other work, and one on the device. Two
+  // fill the ring and two go to the host, so that one copy's start hides behind the other.
   struct Streams {
     CudaStream load, unpack, check;
-    std::array<CudaStream, 2> to_host;
+    std::array<CudaStream, 2> to_ring, to_host;
     CudaStream on_device;
   };
   const Streams& streams() const noexcept { return streams_; }

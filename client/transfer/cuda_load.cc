@@ -46,6 +46,8 @@ Result<std::shared_ptr<Loading>> CudaLoad::start(std::shared_ptr<CudaGpu> gpu,
   // What was launched before the failure still reads and writes.
   cudaStreamSynchronize(load->stream_);
   cudaStreamSynchronize(load->gpu_->streams().unpack.get());
+  for (const CudaStream& filling : load->gpu_->streams().to_ring)
+    cudaStreamSynchronize(filling.get());
   load->settle_promotions(false);
   load->finished_ = true;
   return started.error();
@@ -191,19 +193,27 @@ Result<void> CudaLoad::launch_group(const LayerRange& layers) {
   if (!landed) return landed.error();
   for (const Part* part : {&near_, &far_}) launch_layers(*part, layers);
   cudaStream_t last = stream_;
-  // What unpacks a group follows all of it on the load's stream.
-  if (runs_.blocks() > 0 && runs_.launch(groups_.size())) last = gpu_->streams().unpack.get();
+  if (runs_.blocks() > 0 && runs_.launch(groups_.size())) {
+    // What unpacks a group ends after all of it on the load's stream.
+    last = gpu_->streams().unpack.get();
+    auto copied = gpu_->pools().event();
+    if (!copied) return copied.error();
+    check(cudaEventRecord(copied->get(), stream_), "an event of a load");
+    check(cudaStreamWaitEvent(last, copied->get(), 0), "an event of a load");
+  }
   check(cudaEventRecord(landed->get(), last), "an event of a load");
   groups_.push_back({layers, std::move(*landed)});
   return {};
 }
 
-// The pages may be in use until here by what the engine has launched.
+// The pages may be in use until here by what the engine has launched; the ring is not.
 Result<void> CudaLoad::follow(Stream stream) {
   auto before = gpu_->pools().event();
   if (!before) return before.error();
   cudaError_t code = cudaEventRecord(before->get(), cuda_stream(stream));
-  if (code == cudaSuccess) code = cudaStreamWaitEvent(stream_, before->get(), 0);
+  for (const cudaStream_t writes : {stream_, gpu_->streams().unpack.get()}) {
+    if (code == cudaSuccess) code = cudaStreamWaitEvent(writes, before->get(), 0);
+  }
   if (code != cudaSuccess) return cuda_error("an event on the engine's stream", code);
   return {};
 }

@@ -208,11 +208,12 @@ void CudaRuns::copy_scales() const {
 // Returns the buffer that it is in.
 std::size_t CudaRuns::fill_next(const Chunk& chunk, const LayerRange& layers) {
   StagingRing& ring = gpu_.ring();
-  const cudaStream_t load = gpu_.streams().load.get();
   const std::size_t buffer = ring.take();
-  check(cudaStreamWaitEvent(load, ring.emptied(buffer), 0), "an event of a load");
-  stage(chunk, ring.buffer(buffer), layers);
-  check(cudaEventRecord(ring.filled(buffer), load), "an event of a load");
+  const auto& streams = gpu_.streams().to_ring;
+  const cudaStream_t stream = streams[buffer % streams.size()].get();
+  check(cudaStreamWaitEvent(stream, ring.emptied(buffer), 0), "an event of a load");
+  stage(chunk, ring.buffer(buffer), layers, stream);
+  check(cudaEventRecord(ring.filled(buffer), stream), "an event of a load");
   return buffer;
 }
 
@@ -223,12 +224,13 @@ void CudaRuns::copy_rows(std::byte* to, std::size_t to_pitch, const Run& run,
         "a copy of a run of records");
 }
 
-void CudaRuns::stage(const Chunk& chunk, std::byte* buffer, const LayerRange& layers) const {
+void CudaRuns::stage(const Chunk& chunk, std::byte* buffer, const LayerRange& layers,
+                     cudaStream_t stream) const {
   const std::size_t payload = layout_.header_bytes + layers.first * layout_.layer_bytes;
   const ByteRange of_pages{payload, payload + (layers.end - layers.first) * layout_.layer_bytes};
   const ByteRange range = pages_.of_records() ? bytes_of(layers, layout_) : of_pages;
   for (const Run& run : chunk.runs) {
-    copy_rows(buffer, pitch_, run, range, gpu_.streams().load.get());
+    copy_rows(buffer, pitch_, run, range, stream);
     buffer += run.count * pitch_;
   }
 }

@@ -81,7 +81,8 @@ class CudaRuns {
                  cudaStream_t stream) const;
   void copy_scales() const;
   std::size_t fill_next(const Chunk& chunk, const LayerRange& layers);
-  void stage(const Chunk& chunk, std::byte* buffer, const LayerRange& layers) const;
+  void stage(const Chunk& chunk, std::byte* buffer, const LayerRange& layers,
+             cudaStream_t stream) const;
   void unpack(const Chunk& chunk, std::size_t buffer, std::size_t group) const;
   std::size_t page_entries(const Chunk& chunk) const noexcept;
   void write_pages(const Chunk& chunk, void** at) const;

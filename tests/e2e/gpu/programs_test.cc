@@ -92,7 +92,7 @@ INSTANTIATE_TEST_SUITE_P(
     Models, GpuPrograms,
     testing::Values(ModelCase{"bundled", "--model @/engine_adapter/models/docs-4m", 7000},
                     ModelCase{"random_1b", "--random-weights llama-3.2-1b", 6000}),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& model) { return model.param.name; });
 
 }  // namespace
 }  // namespace kvtier::e2e
