@@ -44,15 +44,16 @@ class TenantRun {
 
   void step() {
     const std::uint16_t ns = namespaces_[below(namespaces_.size())];
-    const TenantId actor = cache_.known(ns).tenant;
+    TenantId actor = cache_.known(ns).tenant;
     before_ = usage();
-    const unsigned what = below(100);
+    const std::size_t what = below(100);
     if (what < 45) {
       put(ns);
     } else if (what < 55) {
       reserve(ns);
     } else if (what < 60 && !reserved_.empty()) {
       const auto at = std::next(reserved_.begin(), below(reserved_.size()));
+      actor = cache_.known(at->second).tenant;
       cache_->abandon(kHolder, at->first);
       reserved_.erase(at);
     } else if (what < 72) {
