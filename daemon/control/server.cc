@@ -282,8 +282,9 @@ void Server::admit(Session::Socket socket) {
     return;
   }
   const SessionId id = next_session_++;
-  auto session = std::make_shared<Session>(id, *process, std::move(*peer), std::move(socket), *context_,
-                                           [this](SessionId ended) { session_ended(ended); });
+  auto session =
+      std::make_shared<Session>(id, *process, std::move(*peer), std::move(socket), *context_,
+                                [this](SessionId ended) { session_ended(ended); });
   sessions_.emplace(id, session);
   session->start();
 }

@@ -28,7 +28,9 @@ std::vector<Tenant> four_tenants() {
 class TenantRun {
  public:
   TenantRun(unsigned seed, bool wide_too)
-      : wide_too_(wide_too), random_(seed), cache_({.host_slots = 64, .extent_slots = 8, .tenants = four_tenants()}) {
+      : wide_too_(wide_too),
+        random_(seed),
+        cache_({.host_slots = 64, .extent_slots = 8, .tenants = four_tenants()}) {
     for (const char* salt : {"", "small", "large", "apart"}) {
       Namespace ns = small_namespace("m");
       ns.tenant = salt;

@@ -68,7 +68,8 @@ TEST_F(TenantsTest, what_is_guaranteed_stays_whatever_others_do) {
   EXPECT_EQ(used(cache, 0), 28U);
 }
 
-TEST_F(TenantsTest, what_is_guaranteed_can_be_had_though_all_is_full_and_ones_own_blocks_are_coldest) {
+TEST_F(TenantsTest,
+       what_is_guaranteed_can_be_had_though_all_is_full_and_ones_own_blocks_are_coldest) {
   TestCache cache({.tenants = tenants({tenant("a", kNoQuota, 12)})}, false);
   const auto a = cache.open(of_tenant("a")), other = cache.open(of_tenant(""));
   const auto mine = cache.prefix(a, 12, 1), theirs = cache.prefix(other, 39, 1);

@@ -12,8 +12,9 @@ void run_safetensors(std::span<const std::byte> bytes) {
   if (!tensors) return KVTIER_CHECK(!tensors.error().message.empty());
   for (const auto& [name, tensor] : *tensors) {
     const auto* first = tensor.bytes.data();
-    KVTIER_CHECK(tensor.bytes.empty() || (first >= bytes.data() &&
-                                          first + tensor.bytes.size() <= bytes.data() + bytes.size()));
+    KVTIER_CHECK(
+        tensor.bytes.empty() ||
+        (first >= bytes.data() && first + tensor.bytes.size() <= bytes.data() + bytes.size()));
     std::uint64_t elements = 1;
     for (const std::uint64_t side : tensor.shape) elements *= side;
     KVTIER_CHECK(elements * engine::bytes_of(tensor.type) == tensor.bytes.size());
@@ -27,12 +28,16 @@ std::vector<Bytes> safetensors_seeds() {
     for (std::size_t i = 0; i < json.size(); ++i) bytes[8 + i] = std::byte(json[i]);
     return bytes;
   };
-  return {file(R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
-               R"("b":{"dtype":"BF16","shape":[4],"data_offsets":[24,32]}})",
-               32),
-          file(R"({"__metadata__":{"format":"pt"},"x":{"dtype":"F16","shape":[],)"
-               R"("data_offsets":[0,2]}})",
-               2)};
+  const std::vector<Bytes> right{
+      file(R"({"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
+           R"("b":{"dtype":"BF16","shape":[4],"data_offsets":[24,32]}})",
+           32),
+      file(R"({"__metadata__":{"format":"pt"},"x":{"dtype":"F16","shape":[],)"
+           R"("data_offsets":[0,2]}})",
+           2)};
+  for (const Bytes& bytes : right)
+    KVTIER_CHECK(engine::parse_safetensors(bytes, "seed").has_value());
+  return right;
 }
 
 void run_tokenizer(std::span<const std::byte> bytes) {
@@ -46,7 +51,7 @@ void run_tokenizer(std::span<const std::byte> bytes) {
 }
 
 std::vector<Bytes> tokenizer_seeds() {
-  return {bytes_of(R"({"version":"1.0","truncation":null,"padding":null,
+  const std::string right = R"({"version":"1.0","truncation":null,"padding":null,
     "added_tokens":[{"id":6,"content":"<s>","single_word":false,"lstrip":false,"rstrip":false,
                      "normalized":false,"special":true}],
     "normalizer":null,
@@ -54,7 +59,10 @@ std::vector<Bytes> tokenizer_seeds() {
     "post_processor":null,"decoder":{"type":"ByteLevel"},
     "model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,
              "end_of_word_suffix":null,"fuse_unk":false,"byte_fallback":false,
-             "vocab":{"H":0,"e":1,"l":2,"o":3,"ll":4,"He":5},"merges":["l l","H e"]}})")};
+             "vocab":{"H":0,"e":1,"l":2,"o":3,"ll":4,"He":5},"merges":["l l","H e"]}})";
+  const auto parts = engine::parse_tokenizer(engine::parse_json(right, "seed").value(), "seed");
+  KVTIER_CHECK(parts.has_value());
+  return {bytes_of(right)};
 }
 
 }  // namespace

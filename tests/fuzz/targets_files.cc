@@ -25,12 +25,16 @@ void run_config(std::span<const std::byte> bytes) {
 }
 
 std::vector<Bytes> config_seeds() {
-  return {bytes_of(daemon::to_toml(daemon::Config{})),
-          bytes_of("socket = '/s'\n[host]\ncapacity = '4MiB'\n[device]\ngpus = [0, 1]\n"
-                   "[disk]\ndirectories = ['/a', '/b']\nadmission = 'none'\n"),
-          bytes_of("[access]\nadmin_group = 5\nread_only_users = ['a', 7]\n"
-                   "[[tenant]]\nname = 'a'\nsalts = ['x']\nusers = [1]\nisolated = true\n"
-                   "quota = { host = '25%', disk = 5 }\nguaranteed = { host = '1%' }\n")};
+  const std::vector<Bytes> right{
+      bytes_of(daemon::to_toml(daemon::Config{})),
+      bytes_of("socket = '/s'\n[host]\ncapacity = '4MiB'\n[device]\ngpus = [0, 1]\n"
+               "[disk]\ndirectories = ['/a', '/b']\nadmission = 'none'\n"),
+      bytes_of("[access]\nadmin_group = 5\nread_only_users = ['a', 7]\n"
+               "[[tenant]]\nname = 'a'\nsalts = ['x']\nusers = [1]\nisolated = true\n"
+               "quota = { host = '25%', disk = 5 }\nguaranteed = { host = '1%' }\n")};
+  for (const Bytes& bytes : right)
+    KVTIER_CHECK(daemon::parse_config(text_of(bytes), "seed").has_value());
+  return right;
 }
 
 UniqueFd memory_of(std::span<const std::byte> bytes) {
@@ -72,18 +76,26 @@ std::vector<Bytes> slot_table_seeds() {
   Bytes bytes(sizeof(storage::SlotTableHeader) + shape.slots() * sizeof(storage::SlotEntry));
   KVTIER_CHECK(::pread(table.fd(), bytes.data(), bytes.size(), 0) ==
                static_cast<ssize_t>(bytes.size()));
+  KVTIER_CHECK(storage::SlotTable::adopt(memory_of(bytes)).has_value());
   return {bytes};
 }
 
 constexpr std::uint64_t kSegmentBytes = 64U << 10;
 
+// For as long as the process lives.
 std::filesystem::path segments_directory() {
-  static const std::filesystem::path made = [] {
-    std::string pattern = (std::filesystem::temp_directory_path() / "kvtier-fuzz-XXXXXX").string();
-    KVTIER_CHECK(::mkdtemp(pattern.data()) != nullptr);
-    return std::filesystem::path(pattern);
-  }();
-  return made;
+  struct Folder {
+    std::filesystem::path path;
+    Folder() {
+      std::string pattern =
+          (std::filesystem::temp_directory_path() / "kvtier-fuzz-XXXXXX").string();
+      KVTIER_CHECK(::mkdtemp(pattern.data()) != nullptr);
+      path = pattern;
+    }
+    ~Folder() { std::filesystem::remove_all(path); }
+  };
+  static const Folder folder;
+  return folder.path;
 }
 
 // The first byte says whether magic and checksum are put right, so that what is behind them is
