@@ -54,7 +54,8 @@ class Reuse {
 
  private:
   engine::GenerateResult answer(Cache* cache, std::uint64_t seed) {
-    engine::Generator generator(setup_.model(), setup_.pool(), id_of(setup_.instance.ns), cache);
+    engine::Generator generator(setup_.model(), setup_.pool(), id_of(setup_.instance.ns), cache,
+                                engine::LoadPolicy::always_load);
     return need(generator.generate({.prompt = setup_.prompt(options_.prompt_tokens, seed),
                                     .tokens_max = 1,
                                     .cache_deadline = kPatience}));

@@ -25,7 +25,8 @@ class EngineUnderTest {
       : engine_(model, format, kChunkTokens, kPoolPages),
         client_(Client::start({.socket = socket, .name = "test", .slots_ahead = 16}).value()),
         cache_(client_->open(engine_.ns).value()),
-        generator_(engine_.llama, *engine_.pool, id_of(engine_.ns), cache_.get()) {}
+        generator_(engine_.llama, *engine_.pool, id_of(engine_.ns), cache_.get(),
+                   engine::LoadPolicy::always_load) {}
 
   engine::GenerateResult answer(const engine::GenerateRequest& request) {
     auto result = generator_.generate(request);

@@ -1,4 +1,5 @@
 #include <chrono>
+#include <map>
 #include <sstream>
 
 #include "engine_adapter/engine/cli/command.h"
@@ -26,6 +27,7 @@ struct GenerateOptions {
   std::uint32_t pool_tokens = 0;  // 0: as many as the model takes
   std::uint32_t deadline_ms = 1000;
   std::uint32_t repeat = 1;
+  LoadPolicy load_policy = LoadPolicy::always_load;
   bool no_cache = false;
   bool add_bos = false;
   bool json = false;
@@ -38,6 +40,16 @@ void add_options(CLI::App& command, GenerateOptions& o) {
   add_device_option(command, o.device);
   command.add_option("--socket", o.socket, "The daemon's socket")->capture_default_str();
   command.add_flag("--no-cache", o.no_cache, "Compute everything; talk to no daemon");
+  const std::map<std::string, LoadPolicy> policies{{"load", LoadPolicy::always_load},
+                                                   {"compute", LoadPolicy::always_compute},
+                                                   {"both", LoadPolicy::always_both},
+                                                   {"auto", LoadPolicy::automatic}};
+  command
+      .add_option("--load-policy", o.load_policy,
+                  "What to do about cached blocks: load, compute, both at once, or auto: what is "
+                  "fastest as measured in this process")
+      ->transform(CLI::CheckedTransformer(policies))
+      ->default_str("load");
   auto* prompt = command.add_option_group("prompt")->require_option(1);
   prompt->add_option("--prompt", o.prompt, "The prompt");
   prompt->add_option("--prompt-file", o.prompt_file, "A file that is the prompt, byte for byte");
@@ -172,7 +184,7 @@ int generate(const GenerateOptions& o) {
   if (!connection) return fail(connection.error());
 
   Generator generator(*instance->model, *instance->pool, id_of(instance->ns),
-                      connection->cache.get());
+                      connection->cache.get(), o.load_policy);
   const GenerateRequest request{.prompt = *prompt,
                                 .tokens_max = o.tokens_max,
                                 .sampling = o.sampling,

@@ -35,7 +35,8 @@ class GpuEngineUnderTest {
       cache_ = client_->open(ns_).value();
       flush();
     }
-    generator_.emplace(*engine_.model, *engine_.pool, id_of(ns_), cache_.get());
+    generator_.emplace(*engine_.model, *engine_.pool, id_of(ns_), cache_.get(),
+                       engine::LoadPolicy::always_load);
   }
 
   engine::GenerateResult answer(const std::vector<Token>& prompt, std::uint32_t tokens_max) {
