@@ -29,7 +29,7 @@ class HeldBlocks : public std::enable_shared_from_this<HeldBlocks> {
   };
 
   HeldBlocks(std::shared_ptr<Session> session, std::shared_ptr<NamespaceEntry> ns,
-             std::vector<Key> keys, std::span<const Token> tokens);
+             std::vector<Key> keys, std::span<const Token> tokens, std::uint32_t looked_up);
   ~HeldBlocks();
 
   NamespaceEntry& ns() const noexcept { return *ns_; }
@@ -38,6 +38,9 @@ class HeldBlocks : public std::enable_shared_from_this<HeldBlocks> {
   const std::vector<Key>& keys() const noexcept { return keys_; }
   Key parent(std::uint32_t block) const noexcept { return block == 0 ? Key{} : keys_[block - 1]; }
   std::span<const Token> tokens(std::uint32_t block) const noexcept;
+
+  // Blocks of the prompt that could have been cached, those not asked for too.
+  std::uint32_t looked_up() const noexcept { return looked_up_; }
 
   // Session thread.
   void grant(std::shared_ptr<const Connection> connection, std::uint64_t id,
@@ -60,10 +63,15 @@ class HeldBlocks : public std::enable_shared_from_this<HeldBlocks> {
   // Copies out of the blocks delay the release. False once it is on its way.
   bool begin_use();
   void end_use();
+  // What a load found: of the first `looked_at` blocks the leading `usable` came in time and held.
+  void note_usable(std::uint32_t usable, std::uint32_t looked_at);
+  // The leading `blocks` were brought to the engine's pages, which took so long.
+  void note_load(std::uint32_t blocks, std::chrono::steady_clock::duration took) const;
   // Counts the loss of this lease once.
   void note_loss();
 
  private:
+  static constexpr std::uint32_t kAllUsable = ~0U;
   std::uint32_t leading_ready() const;
   void send_release(std::unique_lock<std::mutex>& lock);
 
@@ -71,6 +79,7 @@ class HeldBlocks : public std::enable_shared_from_this<HeldBlocks> {
   const std::shared_ptr<NamespaceEntry> ns_;
   const std::vector<Key> keys_;
   const std::vector<Token> tokens_;
+  const std::uint32_t looked_up_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -83,6 +92,7 @@ class HeldBlocks : public std::enable_shared_from_this<HeldBlocks> {
   bool released_ = false;
   bool release_sent_ = false;
   bool loss_noted_ = false;
+  std::uint32_t usable_ = kAllUsable;
 };
 
 }  // namespace kvtier::session

@@ -40,10 +40,15 @@ class CacheImpl final : public Cache {
     const auto matchable = blocks_matchable(tokens.size(), ns_->layout.block_tokens);
     const auto wanted = std::min<std::size_t>({blocks, matchable, wire::kLeaseBlocksMax});
     const auto prefix = tokens.first(wanted * ns_->layout.block_tokens);
-    auto hold = std::make_shared<HeldBlocks>(
-        parts_.session, ns_, chain_keys(ns_->id, ns_->layout.block_tokens, prefix), prefix);
+    auto hold = std::make_shared<HeldBlocks>(parts_.session, ns_,
+                                             chain_keys(ns_->id, ns_->layout.block_tokens, prefix),
+                                             prefix, static_cast<std::uint32_t>(matchable));
     Result<void> granted;
-    if (wanted > 0) granted = parts_.session->lease(hold, deadline);
+    if (wanted > 0) {
+      granted = parts_.session->lease(hold, deadline);
+    } else {
+      ns_->missed += matchable;
+    }
     count(*hold, matchable, granted.has_value());
     if (!granted) return granted.error();
     return make_handle(&CacheImpl::make_lease, std::move(hold), parts_.copies, parts_.gpu);
@@ -76,8 +81,8 @@ class CacheImpl final : public Cache {
     auto table = PageTable::of(pages, ns_->layout, stream, parts_.gpu != nullptr);
     const std::size_t after_first = complete > first_block ? complete - first_block : 0;
     if (!table) {
-      drop(
-          std::min<std::size_t>(after_first, std::max(pages.records.size(), pages.k_pages.size())));
+      drop(std::min<std::size_t>(after_first, std::max(pages.records.size(), pages.k_pages.size())),
+           DropReason::failed);
       return nullptr;
     }
     WriteBackJob::Work work;
@@ -89,7 +94,7 @@ class CacheImpl final : public Cache {
     }
     work.first_block = first_block;
     work.blocks = parts_.budget->take(offered);
-    drop(offered - work.blocks);
+    drop(offered - work.blocks, DropReason::queue_full);
     if (work.blocks == 0) return nullptr;
     const auto prefix = tokens.first(std::size_t{first_block + work.blocks} * block_tokens);
     const auto written = prefix.subspan(std::size_t{first_block} * block_tokens);
@@ -115,11 +120,11 @@ class CacheImpl final : public Cache {
     auto job = parts_.gpu->write_back(parts_.session, ns_, parts_.budget, std::move(work), stream);
     if (job) return *job;
     parts_.budget->give(blocks);
-    drop(blocks);
+    drop(blocks, DropReason::failed);
     return nullptr;
   }
 
-  void drop(std::size_t blocks) { Counters::add(parts_.session->counters().dropped, blocks); }
+  void drop(std::size_t blocks, DropReason why) { parts_.session->counters().drop(why, blocks); }
 
   const Parts parts_;
   const std::shared_ptr<session::NamespaceEntry> ns_;

@@ -282,8 +282,9 @@ void Server::admit(Session::Socket socket) {
     return;
   }
   const SessionId id = next_session_++;
-  auto session = std::make_shared<Session>(id, *process, std::move(*peer), std::move(socket), *context_,
-                                           [this](SessionId ended) { session_ended(ended); });
+  auto session =
+      std::make_shared<Session>(id, *process, std::move(*peer), std::move(socket), *context_,
+                                [this](SessionId ended) { session_ended(ended); });
   sessions_.emplace(id, session);
   session->start();
 }
@@ -352,6 +353,9 @@ void Server::tick() {
     if (now - session->last_heard() > config_.lease_time) session->lease_time_over();
   }
   cache_->trim();
+  cache_->pass_time(1 +
+                    static_cast<std::uint32_t>(
+                        std::chrono::duration_cast<std::chrono::seconds>(now - started_).count()));
   cache_->disk().write_stamps();
   for (std::size_t i = 0; i < stores_.size(); ++i) {
     write_rates_[i].note(now, stores_[i]->stats().bytes_written);
