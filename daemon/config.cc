@@ -12,6 +12,7 @@
 #include "client/base/units.h"
 #include "daemon/config_values.h"
 #include "daemon/limits.h"
+#include "daemon/ops/listen_address.h"
 
 namespace kvtier::daemon {
 namespace config_values {
@@ -272,6 +273,48 @@ Setting gpu_list() {
           }};
 }
 
+Setting listen_address() {
+  return {[](Config& config, const toml::node& node) -> Result<void> {
+            const auto text = node.value_exact<std::string>();
+            if (!text) return expected("an address and a port in quotes");
+            if (!text->empty()) {
+              if (auto at = ops::parse_listen(*text); !at) return at.error();
+            }
+            config.http.listen = *text;
+            return {};
+          },
+          [](const Config& config) { return quoted(config.http.listen); }};
+}
+
+Setting host_names() {
+  const std::string mend =
+      "a list of at most " + std::to_string(limits::kHttpHostsMax) +
+      " names in lower case and without a port, such as [\"node17\", \"node17.example.org\"]";
+  return {[mend](Config& config, const toml::node& node) -> Result<void> {
+            const toml::array* list = node.as_array();
+            if (list == nullptr || list->size() > limits::kHttpHostsMax) return expected(mend);
+            std::vector<std::string> names;
+            for (const toml::node& item : *list) {
+              const auto name = item.value_exact<std::string>();
+              const auto good = [](char c) {
+                return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '-' ||
+                       c == '_';
+              };
+              if (!name || name->empty() || !std::ranges::all_of(*name, good))
+                return expected(mend);
+              names.push_back(*name);
+            }
+            config.http.hosts = std::move(names);
+            return {};
+          },
+          [](const Config& config) {
+            std::string text;
+            for (const std::string& name : config.http.hosts)
+              text += (text.empty() ? "" : ", ") + quoted(name);
+            return "[" + text + "]";
+          }};
+}
+
 template <class Of>
 std::map<std::string, Setting> memory_settings(Of of, std::uint64_t capacity_low) {
   return {
@@ -299,13 +342,14 @@ std::map<std::string, Setting> device_settings() {
 
 template <class Field>
 Setting principals(Field field) {
-  return {[=](Config& config, const toml::node& node) -> Result<void> {
-            auto names = principals_from(node);
-            if (!names) return names.error();
-            field(config) = std::move(*names);
-            return {};
-          },
-          [=](const Config& config) { return show_principals(field(const_cast<Config&>(config))); }};
+  return {
+      [=](Config& config, const toml::node& node) -> Result<void> {
+        auto names = principals_from(node);
+        if (!names) return names.error();
+        field(config) = std::move(*names);
+        return {};
+      },
+      [=](const Config& config) { return show_principals(field(const_cast<Config&>(config))); }};
 }
 
 Setting admin_group() {
@@ -319,32 +363,34 @@ Setting admin_group() {
 }
 
 std::map<std::string, Setting> access_settings() {
-  return {{"admin_group", admin_group()},
-          {"read_only_users",
-           principals([](Config & c) -> auto& { return c.access.read_only.users; })},
-          {"read_only_groups",
-           principals([](Config & c) -> auto& { return c.access.read_only.groups; })},
-          {"read_only_device", boolean([](Config & c) -> auto& { return c.access.read_only_device; })}};
+  return {
+      {"admin_group", admin_group()},
+      {"read_only_users", principals([](Config & c) -> auto& { return c.access.read_only.users; })},
+      {"read_only_groups",
+       principals([](Config & c) -> auto& { return c.access.read_only.groups; })},
+      {"read_only_device", boolean([](Config & c) -> auto& { return c.access.read_only_device; })}};
 }
 
 std::map<std::string, Setting> limit_settings() {
-  const auto number = [](std::uint32_t Config::Limits::* member, std::int64_t low,
+  const auto number = [](std::uint32_t Config::Limits::*member, std::int64_t low,
                          std::int64_t high) {
-    return integer([member](Config & c) -> auto& { return c.limits.*member; }, low, high);
+    return integer(
+        [member](Config & c) -> auto& { return c.limits.*member; }, low, high);
   };
-  const auto time = [](std::chrono::milliseconds Config::Limits::* member) {
-    return milliseconds([member](Config & c) -> auto& { return c.limits.*member; }, 100, 3'600'000);
+  const auto time = [](std::chrono::milliseconds Config::Limits::*member) {
+    return milliseconds(
+        [member](Config & c) -> auto& { return c.limits.*member; }, 100, 3'600'000);
   };
   using Limits = Config::Limits;
-  return {{"sessions_max", number(&Limits::sessions_max, 1, limits::kSessionsMax)},
-          {"sessions_per_user", number(&Limits::sessions_per_user, 1, limits::kSessionsMax)},
-          {"leases_per_session",
-           number(&Limits::leases_per_session, 1, limits::kLeasesPerSessionMax)},
-          {"leased_percent", number(&Limits::leased_percent, 1, 100)},
-          {"requests_per_second", number(&Limits::requests_per_second, 1000, 1 << 30)},
-          {"hello_time_ms", time(&Limits::hello_time)},
-          {"frame_time_ms", time(&Limits::frame_time)},
-          {"unread_time_ms", time(&Limits::unread_time)}};
+  return {
+      {"sessions_max", number(&Limits::sessions_max, 1, limits::kSessionsMax)},
+      {"sessions_per_user", number(&Limits::sessions_per_user, 1, limits::kSessionsMax)},
+      {"leases_per_session", number(&Limits::leases_per_session, 1, limits::kLeasesPerSessionMax)},
+      {"leased_percent", number(&Limits::leased_percent, 1, 100)},
+      {"requests_per_second", number(&Limits::requests_per_second, 1000, 1 << 30)},
+      {"hello_time_ms", time(&Limits::hello_time)},
+      {"frame_time_ms", time(&Limits::frame_time)},
+      {"unread_time_ms", time(&Limits::unread_time)}};
 }
 
 const Settings& settings() {
@@ -372,6 +418,12 @@ const Settings& settings() {
       {"device", device_settings()},
       {"access", access_settings()},
       {"limits", limit_settings()},
+      {"http",
+       {{"listen", listen_address()},
+        {"hosts", host_names()},
+        {"stall_after_ms",
+         milliseconds(
+             [](Config & c) -> auto& { return c.http.stall_after; }, 100, 600'000)}}},
       {"disk",
        {{"directory", single_directory()},
         {"directories", directory_list()},

@@ -9,27 +9,33 @@
 
 namespace kvtier::daemon::limits {
 
-inline constexpr std::uint32_t kSessionsMax = 4096;     // the most that sessions_max may be
-inline constexpr std::uint32_t kAdminSessionsMax = 4;   // admins' on top, so that one can look
-inline constexpr std::uint32_t kTenantsMax = 64;        // the default one included
-inline constexpr std::uint32_t kTenantSaltsMax = 64;    // of one tenant
-inline constexpr std::uint32_t kPrincipalsMax = 256;    // in one list of users or groups
-inline constexpr std::uint32_t kBadKeysMax = 256;       // in one report
+inline constexpr std::uint32_t kSessionsMax = 4096;        // the most that sessions_max may be
+inline constexpr std::uint32_t kAdminSessionsMax = 4;      // admins' on top, so that one can look
+inline constexpr std::uint32_t kTenantsMax = 64;           // the default one included
+inline constexpr std::uint32_t kTenantSaltsMax = 64;       // of one tenant
+inline constexpr std::uint32_t kPrincipalsMax = 256;       // in one list of users or groups
+inline constexpr std::uint32_t kBadKeysMax = 256;          // in one report
 inline constexpr std::uint32_t kEvictionsForRoomMax = 64;  // for one slot, where sizes differ
-inline constexpr std::uint32_t kTrimStep = 4096;        // blocks above a quota, evicted in one tick
-inline constexpr std::uint32_t kPeersListedMax = 512;   // sessions in one status
+inline constexpr std::uint32_t kTrimStep = 4096;       // blocks above a quota, evicted in one tick
+inline constexpr std::uint32_t kPeersListedMax = 512;  // sessions in one status
 inline constexpr std::uint32_t kNamespacesMax = 4096;  // known at a time
-inline constexpr std::uint32_t kNamespacesPerTenantMax = kNamespacesMax / 4;  // where there are several
+inline constexpr std::uint32_t kNamespacesPerTenantMax =
+    kNamespacesMax / 4;  // where there are several
 inline constexpr std::uint32_t kNamespacesPerSessionMax = 64;
 inline constexpr std::uint32_t kLeasesPerSessionMax = 4096;
 inline constexpr std::uint32_t kBlocksLeasedPerSessionMax = 1U << 20;
 inline constexpr std::uint32_t kReservedPerProcessMax = 8192;  // slots, quarantined ones included
+inline constexpr std::uint32_t kLookedUpMax = 1U << 24;        // blocks of one prompt
 inline constexpr std::uint32_t kFlushesPerSessionMax = 16;
 inline constexpr std::uint32_t kSessionOutputBytesMax = 16U << 20;
 inline constexpr std::uint32_t kReadsWaitingMax = 16384;      // blocks on their way from disk
 inline constexpr std::uint32_t kWriteThroughQueueMax = 4096;  // blocks waiting for the disk
-inline constexpr std::uint32_t kStampsBatchMax = 4096;  // touched blocks per write of LRU stamps
-inline constexpr std::uint32_t kFramesPerTurn = 64;     // one session's share of a loop turn
+inline constexpr std::uint32_t kStampsBatchMax = 4096;    // touched blocks per write of LRU stamps
+inline constexpr std::uint32_t kFramesPerTurn = 64;       // one session's share of a loop turn
+inline constexpr std::uint32_t kHttpHostsMax = 16;        // names in [http] hosts
+inline constexpr std::uint32_t kNamespaceLabelsMax = 32;  // in metrics; others are summed up
+inline constexpr std::uint32_t kNamespacesShownMax = 64;  // on the status page
+inline constexpr std::uint32_t kSessionsShownMax = 64;
 inline constexpr std::uint32_t kExtentsMax = 65536;
 inline constexpr std::uint32_t kDisksMax = 16;  // directories of the disk tier
 inline constexpr std::uint32_t kGpusMax = 16;   // each a part of the device tier

@@ -11,6 +11,7 @@
 #include "daemon/config.h"
 #include "daemon/control/server.h"
 #include "daemon/kill_at.h"
+#include "daemon/ops/monitor.h"
 #include "daemon/version.h"
 
 namespace {
@@ -29,9 +30,12 @@ int fail(int code, const kvtier::Error& error) {
   return code;
 }
 
-int serve(const kvtier::daemon::Config& config) {
+int serve(const kvtier::daemon::Config& config, kvtier::daemon::ops::Monitor::Problems problems) {
   boost::asio::io_context io(1);
   kvtier::daemon::Server server(io, config);
+  kvtier::daemon::ops::Monitor monitor(
+      config.http, io, [&server] { return server.snapshot(); }, std::move(problems));
+  monitor.start();
   boost::asio::signal_set signals(io, SIGTERM, SIGINT);
   if (auto good = server.start(); !good) {
     return fail(good.error().code == kvtier::Errc::invalid ? 2 : 1, good.error());
@@ -79,9 +83,14 @@ int main(int argc, char** argv) {
   if (auto armed = kvtier::daemon::arm_kill_from_environment(); !armed)
     return fail(2, armed.error());
   // Lines go to stderr; journald puts the time to them itself.
-  spdlog::set_default_logger(spdlog::stderr_logger_st("kvtierd"));
+  auto logger = spdlog::stderr_logger_st("kvtierd");
+  const auto problems =
+      std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(kvtier::daemon::ops::kProblemsMax);
+  problems->set_level(spdlog::level::warn);
+  logger->sinks().push_back(problems);
+  spdlog::set_default_logger(std::move(logger));
   spdlog::set_level(spdlog::level::from_str(config.log_level));
   spdlog::flush_on(spdlog::level::info);
   std::signal(SIGPIPE, SIG_IGN);
-  return serve(config);
+  return serve(config, problems);
 }

@@ -102,11 +102,14 @@ std::shared_ptr<NamespaceEntry> Session::open(const Namespace& ns) {
   return entry;
 }
 
+// A lookup is counted by whoever hears of it: the daemon, once the request is sent; we, in the next
+// report, where it is not.
 Result<void> Session::lease(const std::shared_ptr<HeldBlocks>& hold, Deadline deadline) {
   const auto outcome = std::make_shared<Outcome>();
   const bool posted = post([this, hold, outcome] {
     with_handle(hold->ns(), [this, hold, outcome](Result<std::uint32_t> handle) {
       if (handle) return ask_lease(*handle, hold, outcome);
+      hold->ns().missed += hold->looked_up();
       outcome->set(handle.error());
     });
   });
@@ -116,13 +119,19 @@ Result<void> Session::lease(const std::shared_ptr<HeldBlocks>& hold, Deadline de
   return make_error(Errc::deadline, "kvtierd did not answer a lease request in time");
 }
 
-void Session::release(const std::shared_ptr<const Connection>& connection, std::uint64_t lease) {
-  post([this, connection, lease] {
+void Session::release(const std::shared_ptr<const Connection>& connection, std::uint64_t lease,
+                      std::optional<std::uint32_t> usable) {
+  post([this, connection, lease, usable] {
     if (connection_ != connection) return;
     leases_.erase(lease);
     // Believed only while the blocks are held.
     if (report_soon_) send_report(Clock::now());
-    tell([&](wire::Message::Builder m) { m.initRelease(1).set(0, lease); });
+    tell([&](wire::Message::Builder m) {
+      if (!usable) return m.initRelease(1).set(0, lease);
+      auto partly = m.initReleasePartly(1)[0];
+      partly.setLease(lease);
+      partly.setUsable(*usable);
+    });
   });
 }
 

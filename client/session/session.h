@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
 #include <unordered_map>
@@ -59,7 +60,9 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // Errors: deadline, unavailable, refused.
   Result<void> lease(const std::shared_ptr<HeldBlocks>& hold, Deadline deadline);
-  void release(const std::shared_ptr<const Connection>& connection, std::uint64_t lease);
+  // `usable`: how many of the leading blocks were of use; none given: all.
+  void release(const std::shared_ptr<const Connection>& connection, std::uint64_t lease,
+               std::optional<std::uint32_t> usable);
   void commit(FilledBlock block);
   // Asks for slots where fewer than half of those wanted are at hand.
   void refill(const std::shared_ptr<NamespaceEntry>& ns);
@@ -131,6 +134,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void send_commits(std::vector<FilledBlock> blocks);
   void send_commit_frame(std::span<const FilledBlock> blocks);
   void send_report(Clock::time_point now);
+  void fill_report(wire::Report::Builder report);
   void abandon(const std::vector<ReservedSlot>& slots);
   SlotRef resolve(std::uint64_t name, std::uint64_t record_bytes) const;
 
@@ -172,9 +176,18 @@ class Session : public std::enable_shared_from_this<Session> {
   Clock::time_point next_attempt_{};
   std::chrono::milliseconds delay_;
   std::minstd_rand jitter_{std::random_device{}()};
+  // What the daemon has been told.
+  struct ReportedTiming {
+    std::array<std::uint64_t, kLog2Buckets + 1> buckets{};
+    std::uint64_t sum_us = 0, bytes = 0;
+  };
   struct {
-    std::uint64_t looked_up = 0, misses = 0, proof_faults = 0, dropped = 0;
+    std::uint64_t header_faults = 0, proof_faults = 0, checksum_faults = 0;
+    std::array<std::uint64_t, kDropReasons> dropped{};
+    std::array<ReportedTiming, kTiers> loads;
+    ReportedTiming write_backs;
   } reported_;
+  static void report(const Timing& timing, ReportedTiming& told, wire::Report::Timing::Builder to);
 };
 
 }  // namespace kvtier::session

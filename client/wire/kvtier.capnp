@@ -44,6 +44,7 @@ struct Message {
     scrub @26 :ScrubRequest;     # answered by scrubReply
     scrubReply @27 :ScrubReport;
     setQuota @28 :QuotaRequest;  # answered by done
+    releasePartly @29 :List(Release);  # as release, where not every block was of use; no reply
   }
 }
 
@@ -78,6 +79,12 @@ struct Welcome {
 struct LeaseRequest {
   ns @0 :UInt32;
   keys @1 :Data;                 # 16 bytes a block, from the prefix's first
+  lookedUp @2 :UInt32;           # blocks of the prompt that could have been cached; at least the keys
+}
+
+struct Release {
+  lease @0 :UInt64;
+  usable @1 :UInt32;             # leading blocks that came in time and held: the rest are misses
 }
 
 struct Leased {
@@ -116,11 +123,25 @@ struct Commit {
 }
 
 struct Report {
-  lookedUp @0 :UInt64;           # blocks, since the last report
-  misses @1 :UInt64;
-  faults @2 :UInt64;             # leased blocks whose header or proof did not hold
-  dropped @3 :UInt64;            # write-backs dropped by the client
-  badKeys @4 :List(Data);        # keys behind `faults`: the daemon forgets them
+  # Everything since the last report.
+  missed @0 :List(Missed);       # lookups for which no lease was asked
+  headerFaults @1 :UInt64;       # leased blocks whose header did not hold
+  proofFaults @2 :UInt64;        # and those whose proof did not
+  dropped @3 :List(UInt64);      # write-backs dropped by the client, by kvtier::DropReason
+  badKeys @4 :List(Data);        # keys behind the faults: the daemon forgets them
+  loads @5 :List(Timing);        # by the slowest tier that one of the load's blocks came from
+  writeBacks @6 :Timing;
+  checksumFaults @7 :UInt64;     # leased blocks whose payload did not have its checksum
+
+  struct Missed {
+    ns @0 :UInt32;
+    blocks @1 :UInt64;
+  }
+  struct Timing {
+    buckets @0 :List(UInt64);    # by microseconds (client/base/log2_buckets.h)
+    sumUs @1 :UInt64;
+    bytes @2 :UInt64;            # of records
+  }
 }
 
 struct Extent {

@@ -42,6 +42,13 @@ Result<void> BlockCache::recover() {
   return {};
 }
 
+void BlockCache::pass_time(std::uint32_t now) {
+  catalogue_.ages().pass(now, clock_);
+  for (const auto& part : devices_) part->pass_time(now);
+  host_.pass_time(now);
+  disk_.pass_time(now);
+}
+
 Result<std::uint16_t> BlockCache::open_namespace(std::span<const std::byte> encoded) {
   forget_misfits(encoded);
   const auto known = catalogue_.namespaces().find(NamespaceId{xxh3_128(encoded)});
@@ -67,7 +74,7 @@ void BlockCache::forget_misfits(std::span<const std::byte> encoded) {
   const auto& orphan = catalogue_.namespaces()[*known];
   if (RecordLayout::of(*ns).record_bytes == orphan.layout.record_bytes) return;
   counts_.faults += orphan.blocks;
-  drop(*known, TierSet{}.with(Tier::disk));
+  drop(*known, TierSet{}.with(Tier::disk), Removal::forgotten);
 }
 
 // ---- reservations and commits
@@ -212,25 +219,25 @@ void BlockCache::forget(std::uint16_t ns, const Key& key) {
   settle(id);
 }
 
-void BlockCache::remove_everywhere(BlockId id) {
+void BlockCache::remove_everywhere(BlockId id, Removal why) {
   const TierSet tiers = catalogue_.block(id).tiers;
   for (const Tier tier : kAllTiers) {
     if (!tiers.has(tier)) continue;
     if (tier == Tier::disk) {
-      disk_.forget({&id, 1});
+      disk_.forget({&id, 1}, why);
     } else {
-      remove_from(id, tier);
+      remove_from(id, tier, why);
     }
   }
 }
 
-void BlockCache::remove_from(BlockId id, Tier tier) {
-  const Place at = catalogue_.unplace(id, tier);
+void BlockCache::remove_from(BlockId id, Tier tier, Removal why) {
+  const Place at = catalogue_.unplace(id, tier, why);
   memory(tier, at).set_block(at, kNoBlock);
   memory(tier, at).give_back(at);
 }
 
-std::uint64_t BlockCache::drop(std::optional<std::uint16_t> ns, TierSet tiers) {
+std::uint64_t BlockCache::drop(std::optional<std::uint16_t> ns, TierSet tiers, Removal why) {
   std::vector<BlockId> blocks;
   catalogue_.each([&](BlockId id) {
     const Block& block = catalogue_.block(id);
@@ -249,11 +256,11 @@ std::uint64_t BlockCache::drop(std::optional<std::uint16_t> ns, TierSet tiers) {
         on_disk.push_back(id);
         continue;
       }
-      remove_from(id, tier);
+      remove_from(id, tier, why);
     }
     dropped += any ? 1 : 0;
   }
-  disk_.forget(on_disk);
+  disk_.forget(on_disk, why);
   return dropped;
 }
 

@@ -32,11 +32,16 @@ class DiskTier {
     std::uint64_t write_queue_bytes_max = 0;  // of host memory held for them
     std::uint32_t writes_submitted_max = 64;
     Admission admission = Admission::all;
+    std::function<DiskDevice::Time()> now = std::chrono::steady_clock::now;
   };
+  // Why a block was not written to disk.
+  enum class Drop : std::uint8_t { queue_full, offline, no_room, readers, quota };
+  static constexpr std::array<const char*, 5> kDropNames{"queue_full", "offline", "no_room",
+                                                         "readers", "quota"};
   struct Counts {
-    std::uint64_t evictions = 0;
     std::uint64_t failures = 0;  // reads and writes that did not hold
     std::uint64_t dropped_writes = 0;
+    std::array<std::uint64_t, kDropNames.size()> drops{};  // the same, by reason
     std::uint64_t moved_writes = 0;  // sent elsewhere because their device went offline
   };
   struct Port {
@@ -63,10 +68,10 @@ class DiskTier {
   Result<void> read(BlockId id, Place to, std::function<void(Result<void>)> done);
 
   // Forgets a block whose record did not hold; its slot is not used again.
-  void retire(BlockId id);
+  void retire(BlockId id, Removal why);
 
   // Forgets unheld blocks on disk; their slots are free once the index has forgotten them too.
-  void forget(std::span<const BlockId> ids);
+  void forget(std::span<const BlockId> ids, Removal why);
 
   // `done` once every block queued before is written or given up, and all of it is on stable
   // storage. Errors: those of the stores; unavailable where a device went offline with writes not
@@ -90,6 +95,10 @@ class DiskTier {
   // Evicts at most `blocks_max` of the tenant's blocks above its quota. Returns how many.
   std::uint32_t trim(TenantId tenant, std::uint32_t blocks_max);
   std::size_t queued() const noexcept { return queue_.size() + writing_.size(); }
+  std::uint64_t queued_bytes() const noexcept { return queued_bytes_; }
+  void pass_time(std::uint32_t now) noexcept {
+    for (const auto& device : devices_) device->pass_time(now);
+  }
 
   // Called when this tier has ended its hold on a block, which may have been the last.
   std::function<void(BlockId)> on_unheld;
@@ -113,6 +122,7 @@ class DiskTier {
     Waiting what;
     Room room;
     std::optional<Result<void>> result;
+    DiskDevice::Time began{};
   };
   struct Flush {
     std::uint64_t up_to;  // tickets below are settled
@@ -130,8 +140,9 @@ class DiskTier {
   Place place_of(BlockId id) const noexcept {
     return catalogue_.block(id).places[index_of(Tier::disk)];
   }
-  Place unplace(BlockId id);
+  Place unplace(BlockId id, Removal why);
   bool any_online() const noexcept { return online_ != 0; }
+  std::uint64_t microseconds_since(DiskDevice::Time began) const;
 
   // disk_tier.cc
   void health_changed(std::uint32_t number, bool online, const std::string& why);
@@ -159,7 +170,8 @@ class DiskTier {
   void settle(const Writing& done);
   void not_written(const Writing& done);
   bool move_elsewhere(const Waiting& what);
-  void give_up(const Waiting& dropped);
+  void drop_write(Drop why) noexcept;
+  void give_up(const Waiting& dropped, Drop why);
   void let_go(const Waiting& what);
   bool on_or_to(std::uint32_t number, const Key& key) const noexcept;
 

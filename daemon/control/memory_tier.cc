@@ -49,8 +49,7 @@ std::uint64_t MemoryTier::room_for_extents(TenantId tenant) const noexcept {
   return std::min(options_.cap_bytes - reserved_bytes_, pool_left(tenant));
 }
 
-std::uint64_t MemoryTier::slots_possible(std::uint64_t slot_bytes,
-                                         TenantId tenant) const noexcept {
+std::uint64_t MemoryTier::slots_possible(std::uint64_t slot_bytes, TenantId tenant) const noexcept {
   if (options_.cap_bytes == 0) return 0;
   const std::uint64_t unit = maker_->granularity();
   const std::uint64_t extent = extent_bytes(slot_bytes, options_.cap_bytes);
@@ -87,7 +86,7 @@ bool MemoryTier::grow(std::uint64_t slot_bytes, TenantId tenant) {
   const std::uint32_t slots = (*made)->shape().slots();
   State& state = extents_[id];
   state.extent = std::move(*made);
-  state.blocks.assign(slots, kNoBlock.value);
+  state.blocks.resize(slots);
   state.tenants.assign(slots, kDefaultTenant);
   state.pool = pool_of(tenant);
   state.free_slots.reserve(slots);
@@ -126,7 +125,7 @@ std::optional<Place> MemoryTier::take(std::uint64_t slot_bytes, TenantId tenant)
 void MemoryTier::give_back(Place at) {
   const ExtentId id(at.container);
   State& state = extents_.at(id);
-  KVTIER_CHECK(state.blocks[at.slot] == kNoBlock.value);
+  KVTIER_CHECK(state.blocks[at.slot].block == kNoBlock.value);
   state.extent->table().set_free(at.slot);
   const std::uint64_t slot_bytes = state.extent->shape().slot_bytes;
   if (state.free_slots.empty()) open_[{slot_bytes, state.pool}].push_back(id);
@@ -164,16 +163,18 @@ std::span<std::byte> MemoryTier::slot(Place at) noexcept {
 
 void MemoryTier::set_block(Place at, BlockId block) noexcept {
   State& state = extents_.at(ExtentId(at.container));
-  const bool was = state.blocks[at.slot] != kNoBlock.value;
+  Occupant& occupant = state.blocks[at.slot];
+  const bool was = occupant.block != kNoBlock.value;
   const bool is = block != kNoBlock;
+  if (was && occupant.since != 0) lifetimes_.add(now_ - occupant.since);
   const std::uint64_t slot_bytes = state.extent->shape().slot_bytes;
-  state.blocks[at.slot] = block.value;
+  occupant = {block.value, now_};
   blocks_ += std::uint64_t{is} - std::uint64_t{was};
   block_bytes_ += (std::uint64_t{is} - std::uint64_t{was}) * slot_bytes;
 }
 
 BlockId MemoryTier::block_at(Place at) const noexcept {
-  return BlockId(extents_.at(ExtentId(at.container)).blocks[at.slot]);
+  return BlockId(extents_.at(ExtentId(at.container)).blocks[at.slot].block);
 }
 
 }  // namespace kvtier::daemon

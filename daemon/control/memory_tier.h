@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "daemon/control/block_index.h"
+#include "daemon/control/telemetry.h"
 #include "daemon/control/tenants.h"
 #include "storage/memory/extent.h"
 
@@ -60,6 +61,11 @@ class MemoryTier {
   // kNoBlock where the slot holds none.
   BlockId block_at(Place at) const noexcept;
 
+  // Seconds, from 1 up; about once a second.
+  void pass_time(std::uint32_t now) noexcept { now_ = now; }
+  // How many seconds blocks have been here that are here no more.
+  const Histogram& lifetimes() const noexcept { return lifetimes_; }
+
   std::uint64_t cap_bytes() const noexcept { return options_.cap_bytes; }
   std::uint64_t reserved_bytes() const noexcept { return reserved_bytes_; }  // extents
   std::uint64_t used_bytes() const noexcept { return used_bytes_; }          // slots not free
@@ -94,10 +100,14 @@ class MemoryTier {
   std::function<void(storage::Extent&)> on_retired;
 
  private:
+  struct Occupant {
+    std::uint32_t block = kNoBlock.value;
+    std::uint32_t since = 0;  // seconds; 0: not known
+  };
   struct State {
     std::unique_ptr<storage::Extent> extent;
     std::vector<std::uint32_t> free_slots;  // a stack
-    std::vector<std::uint32_t> blocks;      // BlockId of each slot
+    std::vector<Occupant> blocks;           // of each slot
     std::vector<TenantId> tenants;          // of each slot that is not free
     Pool pool = 0;
   };
@@ -120,6 +130,8 @@ class MemoryTier {
   std::uint64_t used_bytes_ = 0;
   std::uint64_t blocks_ = 0;
   std::uint64_t block_bytes_ = 0;
+  std::uint32_t now_ = 0;
+  Histogram lifetimes_;
   std::chrono::steady_clock::time_point next_attempt_{};  // after a failed one
 };
 

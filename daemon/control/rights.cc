@@ -19,6 +19,7 @@ constexpr std::array kRows{
     Row{Message::OPEN_NAMESPACE, "openNamespace", {Right::read, 10}},
     Row{Message::LEASE, "lease", {Right::read, 1}},
     Row{Message::RELEASE, "release", {Right::read, 1, false}},
+    Row{Message::RELEASE_PARTLY, "releasePartly", {Right::read, 1, false}},
     Row{Message::RESERVE, "reserve", {Right::write, 10}},
     Row{Message::COMMIT, "commit", {Right::write, 1}},
     Row{Message::ABANDON, "abandon", {Right::write, 1, false}},

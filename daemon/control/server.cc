@@ -353,6 +353,9 @@ void Server::tick() {
     if (now - session->last_heard() > config_.lease_time) session->lease_time_over();
   }
   cache_->trim();
+  cache_->pass_time(1 +
+                    static_cast<std::uint32_t>(
+                        std::chrono::duration_cast<std::chrono::seconds>(now - started_).count()));
   cache_->disk().write_stamps();
   for (std::size_t i = 0; i < stores_.size(); ++i) {
     write_rates_[i].note(now, stores_[i]->stats().bytes_written);

@@ -14,7 +14,9 @@
 #include "daemon/control/process_watch.h"
 #include "daemon/control/scrubber.h"
 #include "daemon/control/session.h"
+#include "daemon/control/snapshot.h"
 #include "daemon/control/write_rate.h"
+#include "daemon/limits.h"
 
 namespace kvtier::daemon {
 
@@ -30,6 +32,9 @@ class Server {
   // Ends every session, writes what waits for the disk (at most for `shutdown_timeout`), closes the
   // tiers and then lets the io_context run out of work.
   void stop();
+
+  // On the control thread, after start().
+  Snapshot snapshot();
 
  private:
   Result<void> open_disks();
@@ -57,6 +62,12 @@ class Server {
   void fill_gpu(wire::Status::Gpu::Builder out, std::uint32_t device) const;
   void fill_disk(wire::Status::Disk::Builder out, std::size_t number) const;
   void fill_scrub(wire::ScrubReport::Builder report) const;
+  // server_snapshot.cc
+  Snapshot::TierView tier_view(Tier tier) const;
+  Snapshot::GpuView gpu_view(std::uint32_t device) const;
+  Snapshot::DiskView disk_view(std::size_t number) const;
+  void add_sessions(Snapshot& snapshot) const;
+  void add_scrub(Snapshot& snapshot) const;
 
   boost::asio::io_context& io_;
   const Config& config_;
@@ -83,6 +94,7 @@ class Server {
   boost::asio::steady_timer stop_timer_;
   std::map<SessionId, std::shared_ptr<Session>> sessions_;
   SessionId next_session_ = 1;
+  NamespaceLabels labels_{limits::kNamespaceLabelsMax};
   std::chrono::steady_clock::time_point started_;
   std::chrono::steady_clock::time_point last_tick_;
   std::uint64_t turned_away_ = 0;

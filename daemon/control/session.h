@@ -19,6 +19,7 @@
 #include "client/wire/frame.h"
 #include "daemon/control/access.h"
 #include "daemon/control/block_cache.h"
+#include "daemon/control/client_told.h"
 #include "daemon/control/peer.h"
 
 namespace kvtier::daemon {
@@ -39,13 +40,11 @@ struct SessionContext {
   // Starts a scrub if asked to, and reports.
   std::function<void(bool start, wire::ScrubReport::Builder)> scrub;
   std::function<Result<void>(wire::QuotaRequest::Reader)> set_quota;
-  // Counted for kvtierctl.
-  std::uint64_t looked_up = 0;
-  std::uint64_t misses = 0;
-  std::uint64_t client_drops = 0;
   std::uint64_t frame_errors = 0;
   std::uint64_t denied = 0;           // requests without the right to them
   std::uint64_t refused_reports = 0;  // of bad keys
+  Histogram turns_us{};               // what a session did with the frames that had come
+  ClientTold told{};
 };
 
 class Session : public std::enable_shared_from_this<Session> {
@@ -76,6 +75,8 @@ class Session : public std::enable_shared_from_this<Session> {
   const std::string& name() const noexcept { return name_; }
   bool read_only() const noexcept { return read_only_; }
   std::size_t unsent_bytes() const noexcept { return writer_.bytes(); }
+  std::span<const std::uint16_t> namespaces() const noexcept { return namespaces_; }
+  Clock::time_point began() const noexcept { return accepted_; }
   void lease_time_over();
 
   void send_ready(LeaseId lease, std::span<const BlockCache::Landed> landed);

@@ -64,6 +64,10 @@ Result<void> Session::dispatch(wire::Message::Reader message) {
     case wire::Message::RELEASE:
       for (const LeaseId lease : message.getRelease()) context_.cache.release(id_, lease);
       return {};
+    case wire::Message::RELEASE_PARTLY:
+      for (const auto release : message.getReleasePartly())
+        context_.cache.release(id_, release.getLease(), release.getUsable());
+      return {};
     case wire::Message::RESERVE:
       return on_reserve(id, message.getReserve());
     case wire::Message::COMMIT:
@@ -149,7 +153,8 @@ Result<void> Session::on_hello(std::uint64_t id, wire::Hello::Reader hello) {
     return malformed("a GPU's UUID of the wrong size");
   name_ = std::string(hello.getName().cStr()).substr(0, 64);
   // It goes to logs and terminals.
-  std::ranges::replace_if(name_, [](char c) { return c >= 0 && (c < 0x20 || c == 0x7F); }, '?');
+  std::ranges::replace_if(
+      name_, [](char c) { return c >= 0 && (c < 0x20 || c == 0x7F); }, '?');
   read_only_ = hello.getReadOnly() || context_.access.read_only(peer_);
   device_ = device_of_gpu(hello.getGpu());
   if (read_only_ && !context_.device_for_readers) device_ = kNoDevice;
@@ -196,10 +201,10 @@ std::uint32_t Session::device_of_gpu(capnp::Data::Reader uuid) const {
 
 Result<void> Session::on_open(std::uint64_t id, capnp::Data::Reader encoded) {
   if (namespaces_.size() == limits::kNamespacesPerSessionMax) {
-    reply_error(id, make_error(Errc::no_space,
-                               "too many namespaces in one session (" +
-                                   std::to_string(limits::kNamespacesPerSessionMax) +
-                                   "): open some in another client"));
+    reply_error(id,
+                make_error(Errc::no_space, "too many namespaces in one session (" +
+                                               std::to_string(limits::kNamespacesPerSessionMax) +
+                                               "): open some in another client"));
     return {};
   }
   // What is not understood gets its error below.
@@ -208,10 +213,10 @@ Result<void> Session::on_open(std::uint64_t id, capnp::Data::Reader encoded) {
     const TenantId tenant = tenants.of_salt(ns->tenant);
     if (!context_.access.may_use(tenant, peer_)) {
       ++context_.denied;
-      reply_error(id, make_error(Errc::refused,
-                                 "user " + std::to_string(peer_.uid) + " may not use the tenant '" +
-                                     tenants[tenant].name +
-                                     "': see the users and groups of its [[tenant]]"));
+      reply_error(id,
+                  make_error(Errc::refused, "user " + std::to_string(peer_.uid) +
+                                                " may not use the tenant '" + tenants[tenant].name +
+                                                "': see the users and groups of its [[tenant]]"));
       return {};
     }
   }
@@ -238,7 +243,8 @@ Result<void> Session::on_lease(std::uint64_t id, wire::LeaseRequest::Reader requ
   if (keys.size() > wire::kLeaseBlocksMax || request.getKeys().size() % sizeof(Key) != 0) {
     return malformed("a lease of too many blocks, or of part of a key");
   }
-  const auto grant = context_.cache.lease(id_, *ns, keys, device_);
+  if (request.getLookedUp() > limits::kLookedUpMax) return malformed("a prompt of too many blocks");
+  const auto grant = context_.cache.lease(id_, *ns, keys, device_, request.getLookedUp());
   for (const SlotName slot : grant.slots) introduce(slot);
   reply(id, [&](Builder root) {
     auto leased = root.initLeased();
@@ -306,9 +312,12 @@ void Session::prefetch_keys(capnp::List<wire::Commit::Block>::Reader blocks, uns
 }
 
 Result<void> Session::on_report(wire::Report::Reader report) {
-  context_.looked_up += report.getLookedUp();
-  context_.misses += report.getMisses();
-  context_.client_drops += report.getDropped();
+  if (auto good = context_.told.take(report); !good) return good;
+  for (const auto missed : report.getMissed()) {
+    const auto ns = number_of(missed.getNs());
+    if (!ns) return ns.error();
+    context_.cache.missed(*ns, missed.getBlocks());
+  }
   const auto bad_keys = report.getBadKeys();
   if (bad_keys.size() > limits::kBadKeysMax) return malformed("too many bad keys in one report");
   std::vector<Key> keys(bad_keys.size());
@@ -344,7 +353,8 @@ Result<std::optional<std::uint16_t>> Session::filter_of(capnp::Data::Reader ns_i
   NamespaceId wanted;
   std::memcpy(&wanted, ns_id.begin(), sizeof wanted);
   const auto number = context_.cache.catalogue().namespaces().find(wanted);
-  if (!number || !visible(*number)) return make_error(Errc::not_found, "no namespace " + to_hex(wanted));
+  if (!number || !visible(*number))
+    return make_error(Errc::not_found, "no namespace " + to_hex(wanted));
   return std::optional<std::uint16_t>{*number};
 }
 

@@ -190,6 +190,12 @@ void FakeDaemon::dispatch(Peer& peer, wire::Message::Reader message) {
     case Which::RELEASE:
       for (const auto lease : message.getRelease()) state_.released.push_back(lease);
       return;
+    case Which::RELEASE_PARTLY:
+      for (const auto release : message.getReleasePartly()) {
+        state_.released.push_back(release.getLease());
+        state_.usable[release.getLease()] = release.getUsable();
+      }
+      return;
     case Which::RESERVE:
       return reserve(peer, id, message.getReserve());
     case Which::COMMIT:
@@ -253,6 +259,7 @@ void FakeDaemon::send_extents(Peer& peer) {
 
 void FakeDaemon::lease(Peer& peer, std::uint64_t id, wire::LeaseRequest::Reader request) {
   send_extents(peer);
+  state_.asked_lookups += request.getLookedUp();
   std::vector<std::uint64_t> slots;
   for (std::size_t at = 0; at < request.getKeys().size(); at += sizeof(Key)) {
     const auto block = state_.blocks.find(key_of(request.getKeys().slice(at, at + sizeof(Key))));
@@ -305,9 +312,9 @@ void FakeDaemon::commit(Peer& peer, std::uint64_t id, wire::Commit::Reader commi
 }
 
 void FakeDaemon::take_report(wire::Report::Reader report) {
-  state_.reported_lookups += report.getLookedUp();
-  state_.reported_drops += report.getDropped();
-  state_.reported_faults += report.getFaults();
+  for (const auto missed : report.getMissed()) state_.reported_misses += missed.getBlocks();
+  for (const std::uint64_t dropped : report.getDropped()) state_.reported_drops += dropped;
+  state_.reported_faults += report.getHeaderFaults() + report.getProofFaults();
   if (report.getBadKeys().size() != 0) state_.released_before_bad_keys = state_.released.size();
   for (const auto key : report.getBadKeys()) state_.bad_keys.push_back(key_of(key));
 }

@@ -36,9 +36,9 @@ class FakeDaemon {
     std::uint32_t lease_ms = 60'000;
     std::uint8_t extent_kind = 0;  // said of each extent's descriptor
     std::uint8_t device = 0;       // the number that clients' GPU is said to have
-    bool read_only = false;        // what it gives clients, and descriptors that are for reading alone
-    std::set<Which> ignored;       // requests that get no answer
-    std::set<Which> fatal;         // requests that end the connection
+    bool read_only = false;   // what it gives clients, and descriptors that are for reading alone
+    std::set<Which> ignored;  // requests that get no answer
+    std::set<Which> fatal;    // requests that end the connection
     std::map<Which, Error> refused;
     std::array<std::uint32_t, 2> slots_left{};                  // to grant, by tier
     std::map<Key, std::uint64_t> blocks;                        // leasable; slot 0: on disk
@@ -46,12 +46,13 @@ class FakeDaemon {
 
     std::map<Which, int> seen;
     std::vector<std::uint64_t> released, abandoned;
+    std::map<std::uint64_t, std::uint32_t> usable;  // of leases released partly
     std::vector<Key> bad_keys;
     std::size_t released_before_bad_keys = 0;  // leases
     bool read_only_asked = false;
     std::vector<CommittedBlock> committed;
     std::uint64_t last_lease = 0;
-    std::uint64_t reported_lookups = 0, reported_drops = 0, reported_faults = 0;
+    std::uint64_t reported_misses = 0, asked_lookups = 0, reported_drops = 0, reported_faults = 0;
     int connections = 0;
     int open_connections = 0;
   };

@@ -215,9 +215,22 @@ TEST_F(SessionTest, ReportsCarryTheCounters) {
   daemon.with([](auto& s) { s.lease_ms = 300; });
   start_connected();
   ASSERT_TRUE(cache->lease(prompt_of(65), 0, soon()));
-  EXPECT_TRUE(daemon.eventually([](const auto& s) { return s.reported_lookups == 4; }));
+  EXPECT_TRUE(daemon.eventually([](const auto& s) { return s.reported_misses == 4; }));
   EXPECT_TRUE(daemon.eventually([](const auto& s) { return s.seen.at(Which::REPORT) >= 4; }));
-  EXPECT_EQ(daemon.with([](auto& s) { return s.reported_lookups; }), 4U);
+  EXPECT_EQ(daemon.with([](auto& s) { return s.reported_misses; }), 4U);
+}
+
+TEST_F(SessionTest, ALookupIsToldOnceWithItsLeaseRequestOrInAReport) {
+  const auto prompt = prompt_of(65);
+  cache_prompt(prompt);
+  daemon.with([](auto& s) { s.lease_ms = 300; });
+  start_connected();
+  ASSERT_TRUE(cache->lease(prompt, 2, soon()));
+  EXPECT_EQ(daemon.with([](auto& s) { return s.asked_lookups; }), 4U);
+  EXPECT_TRUE(daemon.eventually([](const auto& s) {
+    return s.seen.contains(Which::REPORT) && s.seen.at(Which::REPORT) >= 3;
+  }));
+  EXPECT_EQ(daemon.with([](auto& s) { return s.reported_misses; }), 0U);
 }
 
 TEST_F(SessionTest, GpuMemoryForAClientWithoutAGpuEndsTheConnection) {
