@@ -96,7 +96,7 @@ class CacheImpl final : public Cache {
     const auto offered =
         static_cast<std::uint32_t>(std::min<std::size_t>(after_first, table->blocks()));
     if (parts_.session->read_only()) {
-      drop(offered);
+      drop(offered, DropReason::failed);
       return nullptr;
     }
     work.first_block = first_block;

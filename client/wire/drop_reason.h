@@ -10,7 +10,7 @@ enum class DropReason : std::uint8_t {
   no_slot,       // kvtierd had no room for it in time
   queue_full,    // too much was queued already
   disconnected,  // the connection ended, or the client closed
-  failed         // the pages, or the GPU, were not usable
+  failed         // the pages or the GPU were not usable, or the client may only read
 };
 inline constexpr std::array<const char*, 4> kDropReasonNames{"no_slot", "queue_full",
                                                              "disconnected", "failed"};
