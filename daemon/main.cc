@@ -11,6 +11,7 @@
 #include "daemon/config.h"
 #include "daemon/control/server.h"
 #include "daemon/kill_at.h"
+#include "daemon/restart/passed_descriptors.h"
 #include "daemon/version.h"
 
 namespace {
@@ -29,9 +30,9 @@ int fail(int code, const kvtier::Error& error) {
   return code;
 }
 
-int serve(const kvtier::daemon::Config& config) {
+int serve(const kvtier::daemon::Config& config, kvtier::daemon::PassedDescriptors& passed) {
   boost::asio::io_context io(1);
-  kvtier::daemon::Server server(io, config);
+  kvtier::daemon::Server server(io, config, passed);
   boost::asio::signal_set signals(io, SIGTERM, SIGINT);
   if (auto good = server.start(); !good) {
     return fail(good.error().code == kvtier::Errc::invalid ? 2 : 1, good.error());
@@ -48,6 +49,8 @@ int serve(const kvtier::daemon::Config& config) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  auto passed = kvtier::daemon::PassedDescriptors::from_environment();
+  if (!passed) return fail(1, passed.error());
   CLI::App app(
       "kvtierd keeps the attention KV that LLM engines have computed, across device memory, "
       "host memory and disk.");
@@ -83,5 +86,5 @@ int main(int argc, char** argv) {
   spdlog::set_level(spdlog::level::from_str(config.log_level));
   spdlog::flush_on(spdlog::level::info);
   std::signal(SIGPIPE, SIG_IGN);
-  return serve(config);
+  return serve(config, *passed);
 }

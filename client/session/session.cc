@@ -23,6 +23,12 @@ Result<void> narrowed(const Result<void>& result, Errc other) {
   return make_error(other, result.error().message);
 }
 
+std::uint64_t random_number() {
+  std::random_device random;
+  const std::uint64_t high = random();
+  return (high << 32 | random()) | 1;  // never 0
+}
+
 void give_up(NamespaceEntry& ns) {
   for (SlotPool& pool : ns.pools) pool.give_up();
 }
@@ -35,6 +41,7 @@ Session::Session(ClientOptions options, UniqueFd wake_fd, std::function<void()> 
       slots_changed_(std::move(slots_changed)),
       gpu_(std::move(gpu)),
       wake_fd_(std::move(wake_fd)),
+      client_id_(random_number()),
       delay_(kReconnectDelayMin) {}
 
 Session::~Session() {
@@ -183,7 +190,9 @@ void Session::turn() {
   take_mail();
   if (close_asked_) return;
   const auto now = Clock::now();
+  if (!socket_ && now >= extents_until_) extents_.clear();
   if (!socket_ && now >= next_attempt_) connect(now);
+  if (connection_ && owes_let_go_) let_go_of_old_slots();
   if (connection_ && (report_soon_ || now >= next_report_)) send_report(now);
   if (socket_) send();
   if (socket_ && !broken_) {
@@ -227,6 +236,7 @@ void Session::finish_closing() {
     }
   }
   fail_everything(closed());
+  extents_.clear();
 }
 
 void Session::connect(Clock::time_point now) {
@@ -253,7 +263,12 @@ void Session::drop(const Error& why) {
 }
 
 void Session::fail_everything(const Error& why) {
-  if (connection_) connection_->end();
+  if (connection_) {
+    connection_->end();
+    old_rights_.push_back(std::exchange(right_, nullptr));
+    owes_let_go_ = true;
+    extents_until_ = Clock::now() + kMappingsKeptMax;
+  }
   {
     const std::lock_guard lock(mutex_);
     connected_ = false;
@@ -278,7 +293,6 @@ void Session::fail_everything(const Error& why) {
     ns->state = NamespaceEntry::State::closed;
     for (auto& use : std::exchange(ns->waiting, {})) use(why);
   }
-  extents_.clear();
   connection_.reset();
   broken_.reset();
   slots_changed_();

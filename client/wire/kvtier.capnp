@@ -43,6 +43,8 @@ struct Message {
     # Later additions, client to daemon and back.
     scrub @26 :ScrubRequest;     # answered by scrubReply
     scrubReply @27 :ScrubReport;
+    letGo @28 :Void;             # the client writes no more to slots that its earlier sessions had reserved; no
+                                 # reply
   }
 }
 
@@ -57,6 +59,10 @@ struct Hello {
   name @2 :Text;
   gpu @3 :Data;                  # the UUID (16 bytes) of the client's GPU; empty: it has none. A GPU that
                                  # the daemon emulates has its number in the last byte, zeros before
+  client @4 :UInt64;             # random, the same in all of one client's sessions; a new session ends its earlier
+                                 # one. 0: none
+  lineage @5 :Data;              # as an earlier welcome had it; empty: the client has no extents
+  extents @6 :List(UInt32);      # of that lineage, which the client still has mapped
 }
 
 struct Welcome {
@@ -68,6 +74,8 @@ struct Welcome {
   frameBytesMax @5 :UInt32;
   device @6 :UInt8;              # the number of the client's GPU in the directory's words; 31: the device
                                  # tier is not on it. Slots of that tier are only ever named on this GPU
+  lineage @7 :Data;              # 16 bytes; within a lineage an extent's id never means another extent
+  extents @8 :List(UInt32);      # those of hello's that are there still: they are not told of again
 }
 
 # A slot is named by extent << 32 | slot. 0 is no slot (extents count from 1).

@@ -54,17 +54,36 @@ bool MemoryTier::grow(std::uint64_t slot_bytes) {
     next_attempt_ = now + kAttemptEvery;
     return false;
   }
-  const ExtentId id = (*made)->id();
-  const std::uint32_t slots = (*made)->shape().slots();
-  State& state = extents_[id];
-  state.extent = std::move(*made);
-  state.blocks.assign(slots, kNoBlock.value);
-  state.free_slots.reserve(slots);
-  for (std::uint32_t slot = slots; slot-- > 0;) state.free_slots.push_back(slot);
-  reserved_bytes_ += bytes;
-  open_[slot_bytes].push_back(id);
+  State& state = add(std::move(*made));
   if (on_created) on_created(*state.extent);
   prepare_next(slot_bytes);
+  return true;
+}
+
+MemoryTier::State& MemoryTier::add(std::unique_ptr<storage::Extent> extent) {
+  const ExtentId id = extent->id();
+  const storage::Extent::Shape shape = extent->shape();
+  State& state = extents_[id];
+  KVTIER_CHECK(state.extent == nullptr);
+  state.extent = std::move(extent);
+  state.blocks.assign(shape.slots(), kNoBlock.value);
+  state.free_slots.reserve(shape.slots());
+  for (std::uint32_t slot = shape.slots(); slot-- > 0;) {
+    if (state.extent->table().entry(slot).state == storage::SlotState::free)
+      state.free_slots.push_back(slot);
+  }
+  reserved_bytes_ += shape.bytes;
+  used_bytes_ += (shape.slots() - state.free_slots.size()) * shape.slot_bytes;
+  if (!state.free_slots.empty()) open_[shape.slot_bytes].push_back(id);
+  return state;
+}
+
+bool MemoryTier::adopt(std::unique_ptr<storage::Extent> extent) {
+  if (extents_.size() >= limits::kExtentsMax ||
+      extent->shape().bytes > options_.cap_bytes - reserved_bytes_) {
+    return false;
+  }
+  add(std::move(extent));
   return true;
 }
 

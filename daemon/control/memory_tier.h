@@ -39,6 +39,9 @@ class MemoryTier {
   // A free slot of `slot_bytes` (which must be one record's size), from an extent that has one or
   // from a new extent within the cap; none otherwise. The slot's table entry is still free.
   std::optional<Place> take(std::uint64_t slot_bytes);
+  // Takes over an extent of an earlier daemon; its slots that are not free are in use, by whom is
+  // for the caller to find out. False if the cap has no room for it.
+  bool adopt(std::unique_ptr<storage::Extent> extent);
   // Records of this size will come: the first extent's memory is made ready in the background.
   void expect(std::uint64_t slot_bytes);
   // `at`'s table entry is set free.
@@ -81,6 +84,7 @@ class MemoryTier {
   };
   std::uint64_t extent_bytes(std::uint64_t slot_bytes, std::uint64_t left) const noexcept;
   bool grow(std::uint64_t slot_bytes);
+  State& add(std::unique_ptr<storage::Extent> extent);
   void prepare_next(std::uint64_t slot_bytes);
 
   Tier tier_;

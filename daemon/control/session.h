@@ -16,6 +16,7 @@
 #include "client/base/cuda_driver.h"
 #include "client/wire/frame.h"
 #include "daemon/control/block_cache.h"
+#include "daemon/restart/kept_state.h"
 
 namespace kvtier::daemon {
 
@@ -24,10 +25,13 @@ struct SessionContext {
   BlockCache& cache;
   DirectoryWriter& directory;
   std::array<std::byte, 16> boot_id;
+  Lineage lineage;
   std::chrono::milliseconds lease_time;
   std::vector<GpuUuid> gpus;         // of the device tier
   std::uint32_t device_without_gpu;  // what a client that names no GPU has of that tier
   std::function<void(wire::Status::Builder)> fill_status;
+  // Ends every other session of this client of the process.
+  std::function<void(SessionId but, ProcessId, std::uint64_t client)> end_earlier;
   // Starts a scrub if asked to, and reports.
   std::function<void(bool start, wire::ScrubReport::Builder)> scrub;
   // Counted for kvtierctl.
@@ -50,6 +54,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   SessionId id() const noexcept { return id_; }
   ProcessId process() const noexcept { return process_; }
+  std::uint64_t client() const noexcept { return client_; }
   std::chrono::steady_clock::time_point last_heard() const noexcept { return last_heard_; }
   void heard() noexcept { last_heard_ = std::chrono::steady_clock::now(); }
   void lease_time_over();
@@ -66,6 +71,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<void> handle(wire::Frame& frame);
   Result<void> dispatch(wire::Message::Reader message);
   Result<void> on_hello(std::uint64_t id, wire::Hello::Reader hello);
+  Result<void> recall_extents(wire::Hello::Reader hello);
   Result<void> on_open(std::uint64_t id, capnp::Data::Reader encoded);
   Result<void> on_lease(std::uint64_t id, wire::LeaseRequest::Reader request);
   Result<void> on_reserve(std::uint64_t id, wire::ReserveRequest::Reader request);
@@ -90,6 +96,7 @@ class Session : public std::enable_shared_from_this<Session> {
   SessionContext& context_;
   Ended ended_;
   std::string name_;
+  std::uint64_t client_ = 0;  // what it calls itself in all its sessions
   std::uint32_t device_ = kNoDevice;  // its GPU's number
   bool greeted_ = false;
   bool open_ = true;

@@ -74,6 +74,9 @@ Result<void> Session::dispatch(wire::Message::Reader message) {
         context_.scrub(message.getScrub().getStart(), root.initScrubReply());
       });
       return {};
+    case wire::Message::LET_GO:
+      context_.cache.let_go(process_, client_);
+      return {};
     case wire::Message::DROP:
       return on_drop(id, message.getDrop());
     default:
@@ -97,6 +100,9 @@ Result<void> Session::on_hello(std::uint64_t id, wire::Hello::Reader hello) {
     return malformed("a GPU's UUID of the wrong size");
   name_ = std::string(hello.getName().cStr()).substr(0, 64);
   device_ = device_of_gpu(hello.getGpu());
+  client_ = hello.getClient();
+  if (client_ != 0) context_.end_earlier(id_, process_, client_);
+  if (auto good = recall_extents(hello); !good) return good;
   greeted_ = true;
   UniqueFd directory(::fcntl(context_.directory.fd(), F_DUPFD_CLOEXEC, 0));
   if (!directory) {
@@ -114,8 +120,32 @@ Result<void> Session::on_hello(std::uint64_t id, wire::Hello::Reader hello) {
         welcome.setDirectoryBytes(context_.directory.bytes());
         welcome.setFrameBytesMax(wire::kFrameBytesMax);
         welcome.setDevice(static_cast<std::uint8_t>(device_));
+        welcome.setLineage(
+            {reinterpret_cast<const kj::byte*>(context_.lineage.data()), context_.lineage.size()});
+        auto extents = welcome.initExtents(static_cast<unsigned>(known_extents_.size()));
+        unsigned i = 0;
+        for (const std::uint32_t extent : known_extents_) extents.set(i++, extent);
       },
       std::move(directory));
+  return {};
+}
+
+// The extents that the client has from an earlier session and that are still the same.
+Result<void> Session::recall_extents(wire::Hello::Reader hello) {
+  if (hello.getLineage().size() == 0) return {};
+  Lineage lineage;
+  if (hello.getLineage().size() != lineage.size() || hello.getExtents().size() > limits::kExtentsMax)
+    return malformed("a lineage of the wrong size, or too many extents");
+  std::memcpy(lineage.data(), hello.getLineage().begin(), lineage.size());
+  if (lineage != context_.lineage) return {};
+  for (const std::uint32_t extent : hello.getExtents()) {
+    const std::uint32_t device = extent >> limits::kExtentBits;
+    const auto in = [&](Tier tier) {
+      return context_.cache.memory(tier, device).extent(ExtentId(extent)) != nullptr;
+    };
+    if (device >= context_.cache.devices()) continue;
+    if (in(Tier::host) || (device == device_ && in(Tier::device))) known_extents_.insert(extent);
+  }
   return {};
 }
 
@@ -179,7 +209,8 @@ Result<void> Session::on_reserve(std::uint64_t id, wire::ReserveRequest::Reader 
   if (!ns) return ns.error();
   if (request.getTier() >= index_of(Tier::disk)) return malformed("slots of no memory tier");
   auto slots = context_.cache.reserve(id_, process_, *ns, static_cast<Tier>(request.getTier()),
-                                      std::min(request.getCount(), wire::kReserveMax), device_);
+                                      std::min(request.getCount(), wire::kReserveMax), device_,
+                                      client_);
   // Side by side as far as they are: a client's copies of neighbours go together.
   std::ranges::sort(slots);
   for (const SlotName slot : slots) introduce(slot);
