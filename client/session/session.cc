@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "client/base/check.h"
+#include "client/base/points.h"
 #include "client/base/thread_priority.h"
 #include "client/session/limits.h"
 
@@ -204,6 +205,7 @@ void Session::turn() {
   const auto events = static_cast<short>(POLLIN | (socket_.unsent() ? POLLOUT : 0));
   pollfd fds[2] = {{wake_fd_.get(), POLLIN, 0}, {socket_.fd(), events, 0}};
   ::poll(fds, socket_ ? 2 : 1, timeout_ms(Clock::now()));
+  KVTIER_POINT("client.session.woken");
   if (socket_ && (fds[1].revents & ~POLLOUT) != 0) {
     if (auto good = receive(); !good) drop(good.error());
   }

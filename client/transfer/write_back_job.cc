@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "client/base/points.h"
 #include "client/record/record.h"
 #include "client/session/limits.h"
 
@@ -141,6 +142,7 @@ CopyJob::Step HostWriteBackJob::step() noexcept {
     const auto record = slots.host->ref.bytes().first(layout().record_bytes);
     write_header_of(block, record);
     pages().store(block, record.data());
+    KVTIER_POINT("client.write_back.stored");
     if (slots.device) {
       std::memcpy(slots.device->ref.bytes().data(), record.data(), record.size());
     }

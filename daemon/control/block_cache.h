@@ -40,7 +40,7 @@ class BlockCache {
     std::vector<DiskTier::Port> disks;  // none: no disk tier
     DirectoryWriter* directory = nullptr;
     // Numbers for extents, never the same twice; without it they are counted from 1.
-    std::function<std::uint32_t()> next_extent;
+    std::function<std::uint32_t()> next_extent = {};
   };
   BlockCache(Options options, Ports ports);
 
