@@ -175,7 +175,7 @@ class KillRun {
 
   void check_usage(WireClient& client) {
     ASSERT_TRUE(client.request([](WireClient::Builder m) { m.setStatus(); },
-                               [](WireClient::Reader m) {
+                               [this](WireClient::Reader m) {
                                  std::uint64_t used = 0, blocks = 0;
                                  for (const auto disk : m.getStatusReply().getDisks()) {
                                    EXPECT_TRUE(disk.getOnline());
@@ -191,7 +191,9 @@ class KillRun {
                                  in_host_ = host.getBlocks();
                                }));
     // The slot tables say the same. Nobody has used the new daemon yet.
-    if (manager_) EXPECT_EQ(sealed_slots(), in_host_);
+    if (manager_) {
+      EXPECT_EQ(sealed_slots(), in_host_);
+    }
   }
 
   std::uint64_t sealed_slots() {

@@ -75,7 +75,8 @@ pid_t ServiceManager::start(const std::vector<std::string>& arguments, int outpu
                                      "LISTEN_FDNAMES=" + names,
                                      "LISTEN_FDS=" + std::to_string(aside.size()),
                                      "LISTEN_PID=" + std::string(kPidDigits, '0')};
-  char* const pid_end = variables.back().data() + variables.back().size();
+  if (aside.empty()) variables.resize(1);
+  char* const pid_digits = variables.back().data() + variables.back().size() - kPidDigits;
   std::vector<char*> environment;
   for (char** variable = environ; *variable != nullptr; ++variable)
     environment.push_back(*variable);
@@ -89,8 +90,11 @@ pid_t ServiceManager::start(const std::vector<std::string>& arguments, int outpu
   const pid_t pid = ::fork();
   KVTIER_CHECK(pid >= 0);
   if (pid != 0) return pid;
-  char* digit = pid_end;
+  char digits[kPidDigits + 1] = {};
+  char* digit = digits + kPidDigits;
   for (pid_t left = ::getpid(); left > 0; left /= 10) *--digit = static_cast<char>('0' + left % 10);
+  if (!aside.empty())
+    std::memcpy(pid_digits, digit, static_cast<std::size_t>(digits + sizeof digits - digit));
   if (output >= 0) {
     ::dup2(output, STDOUT_FILENO);
     ::dup2(output, STDERR_FILENO);
