@@ -66,7 +66,7 @@ class KeptDaemon {
   }
 
   Scratch scratch;
-  kvtier::testing::ServiceManager manager;
+  ServiceManager manager;
 
  private:
   std::optional<Kvtierd> process_;

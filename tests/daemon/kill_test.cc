@@ -48,7 +48,7 @@ class KillRun {
   // `pressure`: more blocks than the disks hold, so that nothing can be said of what must be there.
   // `kept`: a manager keeps what is in memory.
   KillRun(unsigned seed, bool pressure, bool kept = false) : random_(seed), pressure_(pressure) {
-    if (kept) manager_ = std::make_unique<kvtier::testing::ServiceManager>();
+    if (kept) manager_ = std::make_unique<ServiceManager>();
   }
 
   // Whether the daemon was killed at the point (and not merely stopped at the end).
@@ -210,7 +210,7 @@ class KillRun {
 
   std::mt19937 random_;
   const bool pressure_;
-  std::unique_ptr<kvtier::testing::ServiceManager> manager_;
+  std::unique_ptr<ServiceManager> manager_;
   std::uint64_t in_host_ = 0;
   Scratch scratch_;
   const Namespace narrow_ = small_namespace("m"), wide_ = small_namespace("w", true);

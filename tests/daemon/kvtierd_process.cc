@@ -34,7 +34,7 @@ Scratch::~Scratch() {
 }
 
 Kvtierd::Kvtierd(const Scratch& scratch, const std::string& config, const std::string& argument,
-                 kvtier::testing::ServiceManager* manager) {
+                 ServiceManager* manager) {
   static int started = 0;
   const std::string number = std::to_string(started++);
   const std::string file = (scratch / ("config-" + number)).string();

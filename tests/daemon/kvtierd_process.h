@@ -31,7 +31,7 @@ class Kvtierd {
   // With `config` (TOML) in a file of `scratch`. Does not wait for anything. A manager, where there
   // is one, outlives it.
   Kvtierd(const Scratch& scratch, const std::string& config, const std::string& argument = "",
-          kvtier::testing::ServiceManager* manager = nullptr);
+          ServiceManager* manager = nullptr);
   ~Kvtierd();
   Kvtierd(const Kvtierd&) = delete;
 

@@ -13,7 +13,7 @@
 
 extern char** environ;
 
-namespace kvtier::testing {
+namespace kvtier {
 namespace {
 
 constexpr int kFirst = 3;     // of the passed descriptors
@@ -205,4 +205,4 @@ void ServiceManager::set_most(std::size_t descriptors) {
   most_ = descriptors;
 }
 
-}  // namespace kvtier::testing
+}  // namespace kvtier

@@ -15,7 +15,7 @@
 
 #include "client/base/fd.h"
 
-namespace kvtier::testing {
+namespace kvtier {
 
 class ServiceManager {
  public:
@@ -53,4 +53,4 @@ class ServiceManager {
   std::thread thread_;
 };
 
-}  // namespace kvtier::testing
+}  // namespace kvtier

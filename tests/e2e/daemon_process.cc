@@ -53,7 +53,7 @@ DaemonProcess::DaemonProcess(const DaemonOptions& options) {
   KVTIER_CHECK(::mkdtemp(pattern.data()) != nullptr);
   directory_ = pattern;
   std::ofstream(directory_ / "kvtierd.toml") << config_text(directory_, options);
-  if (options.kept) manager_ = std::make_unique<testing::ServiceManager>();
+  if (options.kept) manager_ = std::make_unique<ServiceManager>();
 }
 
 DaemonProcess::~DaemonProcess() {

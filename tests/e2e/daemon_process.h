@@ -58,7 +58,7 @@ class DaemonProcess {
 
  private:
   std::filesystem::path directory_;
-  std::unique_ptr<testing::ServiceManager> manager_;
+  std::unique_ptr<ServiceManager> manager_;
   pid_t pid_ = -1;
 };
 
