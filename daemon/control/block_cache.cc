@@ -151,8 +151,7 @@ std::vector<SlotName> BlockCache::reserve(SessionId session, ProcessId process, 
     ahead.step();
     const auto at = room(memory_tier, bytes);
     if (!at) break;
-    memory_tier.table(*at).set_reserved(at->slot,
-                                         {process.pid, process.start_time, client});
+    memory_tier.table(*at).set_reserved(at->slot, {process.pid, process.start_time, client});
     reservations_.add(slot_name(*at), tier, session, process, client);
     slots.push_back(slot_name(*at));
   }

@@ -54,8 +54,7 @@ Result<void> DiskTier::take_over_all(std::uint32_t number, std::vector<Recovered
   const auto take = [&](const storage::DiskEntry& entry) {
     const auto id = take_over(number, entry);
     if (id) {
-      return order.push_back(
-          {catalogue_.block(*id).last_access, entry.identity.block_index, *id});
+      return order.push_back({catalogue_.block(*id).last_access, entry.identity.block_index, *id});
     }
     spdlog::warn("disk tier: block {} is not taken over: {}", to_hex(entry.identity.key),
                  id.error().message);

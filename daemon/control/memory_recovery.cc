@@ -19,7 +19,7 @@ using storage::SlotState;
 
 struct BlockCache::Adoption {
   const Left& left;
-  std::uint64_t oldest_taken = 0;  // stamps before it have no room in the index
+  std::uint64_t oldest_taken = 0;               // stamps before it have no room in the index
   std::array<std::vector<Recovered>, 2> order;  // of the device and the host tier
   std::set<std::pair<std::uint32_t, std::uint64_t>> writers;
   std::pair<NamespaceId, std::uint16_t> last{};  // namespace met, and its number
@@ -70,10 +70,11 @@ Result<std::vector<ProcessId>> BlockCache::adopt(Left left) {
   clock_ = std::max(clock_, adoption.newest + 1);
   KVTIER_POINT("daemon.adopted");
   if (!extents.empty()) {
-    spdlog::info("memory tiers: {} extents of an earlier kvtierd taken over: {} records in device "
-                 "memory, {} in host memory; {} slots may still be written to, {} were discarded",
-                 extents.size(), catalogue_.counts(Tier::device).blocks,
-                 catalogue_.counts(Tier::host).blocks, adoption.quarantined, adoption.discarded);
+    spdlog::info(
+        "memory tiers: {} extents of an earlier kvtierd taken over: {} records in device "
+        "memory, {} in host memory; {} slots may still be written to, {} were discarded",
+        extents.size(), catalogue_.counts(Tier::device).blocks,
+        catalogue_.counts(Tier::host).blocks, adoption.quarantined, adoption.discarded);
   }
   std::vector<ProcessId> writers;
   for (const auto& [pid, start_time] : adoption.writers) writers.push_back({pid, start_time});

@@ -45,9 +45,8 @@ std::vector<Reservations::Slot> Reservations::end_process(ProcessId process) {
 }
 
 std::vector<Reservations::Slot> Reservations::let_go(ProcessId process, std::uint64_t client) {
-  return end_quarantine([&](const Holder& holder) {
-    return holder.process == process && holder.client == client;
-  });
+  return end_quarantine(
+      [&](const Holder& holder) { return holder.process == process && holder.client == client; });
 }
 
 template <class Which>

@@ -51,8 +51,8 @@ Result<void> Server::start() {
   // Where host memory stands in for GPUs, a client without one uses the first.
   const bool emulated = !gpus_.empty() && config_.device.backend == DeviceBackend::memory;
   context_ = std::make_unique<SessionContext>(SessionContext{
-      *cache_, *directory_, boot_id, kept_.lineage(), config_.lease_time, std::move(gpus), emulated ? 0 : kNoDevice,
-      [this](wire::Status::Builder status) { fill_status(status); },
+      *cache_, *directory_, boot_id, kept_.lineage(), config_.lease_time, std::move(gpus),
+      emulated ? 0 : kNoDevice, [this](wire::Status::Builder status) { fill_status(status); },
       [this](SessionId but, ProcessId process, std::uint64_t client) {
         end_earlier(but, process, client);
       },
@@ -105,8 +105,7 @@ Result<void> Server::open_gpus() {
       uuid.back() = static_cast<std::byte>(number);
       gpus_.push_back(
           {uuid, number, "memory",
-           storage::make_memfd_extents(Tier::device,
-                                       {device.huge_pages, device.prefault, uuid})});
+           storage::make_memfd_extents(Tier::device, {device.huge_pages, device.prefault, uuid})});
       continue;
     }
     auto extents = storage::make_cuda_extents(static_cast<int>(number));
@@ -150,8 +149,8 @@ BlockCache::Options Server::cache_options() const {
 void Server::make_cache() {
   const auto& host = config_.host;
   host_extents_ = storage::make_memfd_extents(Tier::host, {host.huge_pages, host.prefault});
-  BlockCache::Ports ports{{}, host_extents_.get(), {}, directory_.get(),
-                          [this] { return kept_.next_extent(); }};
+  BlockCache::Ports ports{
+      {}, host_extents_.get(), {}, directory_.get(), [this] { return kept_.next_extent(); }};
   for (const Gpu& gpu : gpus_) ports.devices.push_back(gpu.extents.get());
   for (std::size_t i = 0; i < stores_.size(); ++i) {
     ports.disks.push_back({stores_[i].get(), config_.disk.directories[i].string()});

@@ -9,8 +9,8 @@ namespace kvtier::daemon {
 Result<void> Server::take_memory() {
   KeptMemory::Room room{config_.host.capacity_bytes, config_.device.capacity_bytes, {}};
   for (const Gpu& gpu : gpus_) {
-    room.gpus.push_back({gpu.uuid, static_cast<int>(gpu.number),
-                         config_.device.backend == DeviceBackend::cuda});
+    room.gpus.push_back(
+        {gpu.uuid, static_cast<int>(gpu.number), config_.device.backend == DeviceBackend::cuda});
   }
   auto extents = kept_.take(passed_, room);
   if (!extents) return extents.error();

@@ -96,7 +96,7 @@ class Session : public std::enable_shared_from_this<Session> {
   SessionContext& context_;
   Ended ended_;
   std::string name_;
-  std::uint64_t client_ = 0;  // what it calls itself in all its sessions
+  std::uint64_t client_ = 0;          // what it calls itself in all its sessions
   std::uint32_t device_ = kNoDevice;  // its GPU's number
   bool greeted_ = false;
   bool open_ = true;

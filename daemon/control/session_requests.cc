@@ -134,7 +134,8 @@ Result<void> Session::on_hello(std::uint64_t id, wire::Hello::Reader hello) {
 Result<void> Session::recall_extents(wire::Hello::Reader hello) {
   if (hello.getLineage().size() == 0) return {};
   Lineage lineage;
-  if (hello.getLineage().size() != lineage.size() || hello.getExtents().size() > limits::kExtentsMax)
+  if (hello.getLineage().size() != lineage.size() ||
+      hello.getExtents().size() > limits::kExtentsMax)
     return malformed("a lineage of the wrong size, or too many extents");
   std::memcpy(lineage.data(), hello.getLineage().begin(), lineage.size());
   if (lineage != context_.lineage) return {};
@@ -208,9 +209,9 @@ Result<void> Session::on_reserve(std::uint64_t id, wire::ReserveRequest::Reader 
   const auto ns = number_of(request.getNs());
   if (!ns) return ns.error();
   if (request.getTier() >= index_of(Tier::disk)) return malformed("slots of no memory tier");
-  auto slots = context_.cache.reserve(id_, process_, *ns, static_cast<Tier>(request.getTier()),
-                                      std::min(request.getCount(), wire::kReserveMax), device_,
-                                      client_);
+  auto slots =
+      context_.cache.reserve(id_, process_, *ns, static_cast<Tier>(request.getTier()),
+                             std::min(request.getCount(), wire::kReserveMax), device_, client_);
   // Side by side as far as they are: a client's copies of neighbours go together.
   std::ranges::sort(slots);
   for (const SlotName slot : slots) introduce(slot);

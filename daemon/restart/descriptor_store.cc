@@ -43,8 +43,10 @@ void DescriptorStore::note_room() {
   const char* most = std::getenv("FDSTORE");
   if (most == nullptr || kept_ <= std::strtoull(most, nullptr, 10)) return;
   if (std::exchange(room_noted_, true)) return;
-  spdlog::warn("the service manager keeps {} descriptors at most, so memory beyond them ends with "
-               "this daemon: raise FileDescriptorStoreMax= in the unit, or extent_size", most);
+  spdlog::warn(
+      "the service manager keeps {} descriptors at most, so memory beyond them ends with "
+      "this daemon: raise FileDescriptorStoreMax= in the unit, or extent_size",
+      most);
 }
 
 }  // namespace kvtier::daemon

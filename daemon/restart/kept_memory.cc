@@ -213,8 +213,9 @@ void KeptMemory::retired(const Extent& extent) {
 
 void KeptMemory::remember(std::span<const std::byte> encoded) {
   if (state_->remember(encoded) || std::exchange(full_noted_, true)) return;
-  spdlog::warn("no room to keep a namespace over a restart: its blocks in memory wait for a client "
-               "that opens it");
+  spdlog::warn(
+      "no room to keep a namespace over a restart: its blocks in memory wait for a client "
+      "that opens it");
 }
 
 }  // namespace kvtier::daemon

@@ -74,8 +74,11 @@ Result<KeptState::Left> KeptState::read(const UniqueFd& fd) {
   if (std::memcmp(header.boot_id, boot.data(), boot.size()) != 0)
     return corrupt("it is of another boot of this host");
   if (header.used > kBytes - sizeof header || header.next_extent == 0) return corrupt("its sizes");
-  Left left{header.generation, header.lineage, header.next_extent,
-            {header.daemon_pid, header.daemon_start_time}, {}};
+  Left left{header.generation,
+            header.lineage,
+            header.next_extent,
+            {header.daemon_pid, header.daemon_start_time},
+            {}};
   std::vector<std::byte> all(header.used);
   if (::pread(fd.get(), all.data(), all.size(), sizeof header) !=
       static_cast<ssize_t>(all.size())) {

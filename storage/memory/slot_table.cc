@@ -32,7 +32,8 @@ bool sizes_hold(const SlotTableHeader& header) noexcept {
 }
 
 std::uint64_t checksum_of(const SlotTableHeader& header) noexcept {
-  return xxh3_64({reinterpret_cast<const std::byte*>(&header), offsetof(SlotTableHeader, checksum)});
+  return xxh3_64(
+      {reinterpret_cast<const std::byte*>(&header), offsetof(SlotTableHeader, checksum)});
 }
 
 // The state is the last store of every transition into a state that has meaning, and the first of

@@ -219,17 +219,16 @@ void FakeDaemon::welcome(Peer& peer, std::uint64_t id, wire::Hello::Reader hello
   }
   state_.known_extents.clear();
   const auto lineage = hello.getLineage();
-  if (!state_.lineage.empty() &&
-      std::string(reinterpret_cast<const char*>(lineage.begin()), lineage.size()) ==
-          state_.lineage) {
+  if (!state_.lineage.empty() && std::string(reinterpret_cast<const char*>(lineage.begin()),
+                                             lineage.size()) == state_.lineage) {
     for (const auto extent : hello.getExtents()) state_.known_extents.insert(extent);
   }
   reply(
       peer, id,
       [&](wire::Message::Builder m) {
         auto w = m.initWelcome();
-        w.setLineage({reinterpret_cast<const kj::byte*>(state_.lineage.data()),
-                      state_.lineage.size()});
+        w.setLineage(
+            {reinterpret_cast<const kj::byte*>(state_.lineage.data()), state_.lineage.size()});
         auto extents = w.initExtents(static_cast<unsigned>(state_.known_extents.size()));
         unsigned at = 0;
         for (const auto extent : state_.known_extents) extents.set(at++, extent);

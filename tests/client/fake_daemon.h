@@ -39,10 +39,10 @@ class FakeDaemon {
     std::set<Which> ignored;       // requests that get no answer
     std::set<Which> fatal;         // requests that end the connection
     std::map<Which, Error> refused;
-    std::array<std::uint32_t, 2> slots_left{};                  // to grant, by tier
-    std::map<Key, std::uint64_t> blocks;                        // leasable; slot 0: on disk
-    std::string lineage;                    // of its extents, 16 bytes; empty: it says none
-    std::set<std::uint32_t> known_extents;  // what the last hello said of this lineage
+    std::array<std::uint32_t, 2> slots_left{};  // to grant, by tier
+    std::map<Key, std::uint64_t> blocks;        // leasable; slot 0: on disk
+    std::string lineage;                        // of its extents, 16 bytes; empty: it says none
+    std::set<std::uint32_t> known_extents;      // what the last hello said of this lineage
     int extents_sent = 0;
     std::function<void(std::vector<std::byte>&)> mangle_hello;  // the bytes sent instead of welcome
 

@@ -186,8 +186,9 @@ struct Successor {
         cache(TestCache::options(CacheSizes{.device_slots = 0}),
               {{}, host.get(), TestCache::ports(before.store()), &directory}) {
     EXPECT_TRUE(cache.adopt({extents_of(before), nothing_known}));
-    cache.memory(Tier::host).each_extent(
-        [&](storage::Extent& extent) { (void)before.store()[0].register_extent(extent); });
+    cache.memory(Tier::host).each_extent([&](storage::Extent& extent) {
+      (void)before.store()[0].register_extent(extent);
+    });
     EXPECT_TRUE(cache.recover());
   }
   TierSet tiers(const TestBlock& block) {

@@ -24,11 +24,11 @@ class KeptDaemon {
  public:
   void start(const KeptSizes& sizes = {}) {
     const std::string config =
-        "socket = '" + socket() + "'\n" + "[index]\nblocks_max = " +
-        std::to_string(sizes.blocks_max) + "\n[host]\ncapacity = " + sizes.host +
-        "\nextent_size = " + sizes.extent + "\nhuge_pages = false\n[device]\ncapacity = " +
-        sizes.device + "\nextent_size = " + sizes.extent + "\ngpus = " + sizes.gpus + "\n" +
-        sizes.more;
+        "socket = '" + socket() + "'\n" +
+        "[index]\nblocks_max = " + std::to_string(sizes.blocks_max) +
+        "\n[host]\ncapacity = " + sizes.host + "\nextent_size = " + sizes.extent +
+        "\nhuge_pages = false\n[device]\ncapacity = " + sizes.device +
+        "\nextent_size = " + sizes.extent + "\ngpus = " + sizes.gpus + "\n" + sizes.more;
     process_.emplace(scratch, config, "", &manager);
   }
   void kill() {

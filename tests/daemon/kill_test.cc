@@ -31,14 +31,18 @@ constexpr Point kPoints[] = {
 };
 // Passed by a daemon whose memory is kept.
 constexpr Point kKeptPoints[] = {
-    {"daemon.slots.stored", 4},    {"daemon.extent.stored", 4},  {"daemon.extent.removed", 1},
-    {"daemon.commit.sealed", 100}, {"daemon.memory.evicted", 40}, {"daemon.write.settled", 100},
-    {"daemon.disk.evicted", 20},   {"daemon.load.started", 30},  {"daemon.load.landed", 30},
-    {"daemon.disk.retired", 3},    {"daemon.namespace.remembered", 2},
+    {"daemon.slots.stored", 4},         {"daemon.extent.stored", 4},
+    {"daemon.extent.removed", 1},       {"daemon.commit.sealed", 100},
+    {"daemon.memory.evicted", 40},      {"daemon.write.settled", 100},
+    {"daemon.disk.evicted", 20},        {"daemon.load.started", 30},
+    {"daemon.load.landed", 30},         {"daemon.disk.retired", 3},
+    {"daemon.namespace.remembered", 2},
 };
 // And by one that finds such memory, while it starts.
 constexpr Point kAdoptionPoints[] = {
-    {"daemon.extents.taken", 1}, {"daemon.adopted", 1}, {"daemon.state.stored", 1},
+    {"daemon.extents.taken", 1},
+    {"daemon.adopted", 1},
+    {"daemon.state.stored", 1},
     {"daemon.recovered", 1},
 };
 constexpr std::size_t kPrefixBlocks = 10;

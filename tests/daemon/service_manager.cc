@@ -21,7 +21,8 @@ constexpr int kAside = 1000;  // where they wait for their numbers
 constexpr std::size_t kPidDigits = 10;
 
 bool is_same(int a, int b) {
-  struct stat one {}, other {};
+  struct stat one {
+  }, other{};
   return ::fstat(a, &one) == 0 && ::fstat(b, &other) == 0 && one.st_dev == other.st_dev &&
          one.st_ino == other.st_ino && S_ISREG(one.st_mode);
 }
@@ -71,10 +72,9 @@ pid_t ServiceManager::start(const std::vector<std::string>& arguments, int outpu
       }
     }
   }
-  std::vector<std::string> variables{"NOTIFY_SOCKET=" + (directory_ / "notify").string(),
-                                     "LISTEN_FDNAMES=" + names,
-                                     "LISTEN_FDS=" + std::to_string(aside.size()),
-                                     "LISTEN_PID=" + std::string(kPidDigits, '0')};
+  std::vector<std::string> variables{
+      "NOTIFY_SOCKET=" + (directory_ / "notify").string(), "LISTEN_FDNAMES=" + names,
+      "LISTEN_FDS=" + std::to_string(aside.size()), "LISTEN_PID=" + std::string(kPidDigits, '0')};
   if (aside.empty()) variables.resize(1);
   char* const pid_digits = variables.back().data() + variables.back().size() - kPidDigits;
   std::vector<char*> environment;
@@ -164,8 +164,8 @@ void ServiceManager::settle() {
   const sockaddr_un address = address_of(directory_ / "notify");
   const std::string text = "SETTLE=1";
   KVTIER_CHECK(::sendto(from.get(), text.data(), text.size(), 0,
-                        reinterpret_cast<const sockaddr*>(&address), sizeof address) ==
-               static_cast<ssize_t>(text.size()));
+                        reinterpret_cast<const sockaddr*>(&address),
+                        sizeof address) == static_cast<ssize_t>(text.size()));
   lock.lock();
   passed_.wait(lock, [&] { return settled_ > before; });
 }

@@ -190,8 +190,7 @@ std::vector<WireClient::Seen> WireClient::look(std::uint32_t ns, const Namespace
   return seen;
 }
 
-std::vector<std::uint64_t> WireClient::reserve(std::uint32_t ns, std::uint32_t count,
-                                               Tier tier) {
+std::vector<std::uint64_t> WireClient::reserve(std::uint32_t ns, std::uint32_t count, Tier tier) {
   std::vector<std::uint64_t> slots;
   request(
       [&](Builder m) {

@@ -45,8 +45,7 @@ class WireClient {
   std::optional<std::uint32_t> try_open(const Namespace& ns);
   // The memory of a slot that the daemon has named.
   std::span<std::byte> record(std::uint64_t slot) const;
-  std::vector<std::uint64_t> reserve(std::uint32_t ns, std::uint32_t count,
-                                     Tier tier = Tier::host);
+  std::vector<std::uint64_t> reserve(std::uint32_t ns, std::uint32_t count, Tier tier = Tier::host);
   // Fills a slot of each of these tiers and commits; whether it was taken.
   bool put(std::uint32_t ns, const Namespace& of, const TestBlock& block,
            std::initializer_list<Tier> tiers = {Tier::host});
