@@ -2,6 +2,7 @@
 // mistake.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 
 #include "client/wire/directory.h"
@@ -46,6 +47,11 @@ inline constexpr std::uint32_t kRepublishStep =
     4096;                                          // slots of a device that went, in a loop turn
 inline constexpr std::uint32_t kScrubStep = 4096;  // slots a scrub passes in a loop turn
 inline constexpr std::uint32_t kOrphanNamespacesMax = kNamespacesMax / 2;  // known by id alone
+// The cache's logical clock cannot have come so far: a later stamp is damage.
+inline constexpr std::uint64_t kStampsMax = 1ULL << 56;
+// The kernel may go on with a killed daemon's reads for as long as a device may take, which is 30
+// seconds, and a reset after them. Slots they go to are nobody's until then.
+inline constexpr std::chrono::seconds kLateReadsMax{60};
 inline constexpr std::uint16_t kHoldsMax = 0xFFFF;  // of one block in one tier
 
 // One reply must fit a session's output together with what may already wait there.

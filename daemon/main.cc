@@ -12,6 +12,7 @@
 #include "daemon/control/server.h"
 #include "daemon/kill_at.h"
 #include "daemon/ops/monitor.h"
+#include "daemon/restart/passed_descriptors.h"
 #include "daemon/version.h"
 
 namespace {
@@ -30,9 +31,10 @@ int fail(int code, const kvtier::Error& error) {
   return code;
 }
 
-int serve(const kvtier::daemon::Config& config, kvtier::daemon::ops::Monitor::Problems problems) {
+int serve(const kvtier::daemon::Config& config, kvtier::daemon::PassedDescriptors& passed,
+          kvtier::daemon::ops::Monitor::Problems problems) {
   boost::asio::io_context io(1);
-  kvtier::daemon::Server server(io, config);
+  kvtier::daemon::Server server(io, config, passed);
   kvtier::daemon::ops::Monitor monitor(
       config.http, io, [&server] { return server.snapshot(); }, std::move(problems));
   monitor.start();
@@ -52,6 +54,8 @@ int serve(const kvtier::daemon::Config& config, kvtier::daemon::ops::Monitor::Pr
 }  // namespace
 
 int main(int argc, char** argv) {
+  auto passed = kvtier::daemon::PassedDescriptors::from_environment();
+  if (!passed) return fail(1, passed.error());
   CLI::App app(
       "kvtierd keeps the attention KV that LLM engines have computed, across device memory, "
       "host memory and disk.");
@@ -92,5 +96,5 @@ int main(int argc, char** argv) {
   spdlog::set_level(spdlog::level::from_str(config.log_level));
   spdlog::flush_on(spdlog::level::info);
   std::signal(SIGPIPE, SIG_IGN);
-  return serve(config, problems);
+  return serve(config, *passed, problems);
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "client/base/check.h"
+#include "client/base/points.h"
 #include "client/base/thread_priority.h"
 #include "client/session/limits.h"
 
@@ -23,6 +24,12 @@ Result<void> narrowed(const Result<void>& result, Errc other) {
   return make_error(other, result.error().message);
 }
 
+std::uint64_t random_number() {
+  std::random_device random;
+  const std::uint64_t high = random();
+  return (high << 32 | random()) | 1;  // never 0
+}
+
 void give_up(NamespaceEntry& ns) {
   for (SlotPool& pool : ns.pools) pool.give_up();
 }
@@ -37,6 +44,7 @@ Session::Session(ClientOptions options, UniqueFd wake_fd, std::function<void()> 
       answer_max_(answer_max),
       wake_fd_(std::move(wake_fd)),
       read_only_(options_.read_only),
+      client_id_(random_number()),
       delay_(kReconnectDelayMin) {}
 
 Session::~Session() {
@@ -199,7 +207,9 @@ void Session::turn() {
   take_mail();
   if (close_asked_) return;
   const auto now = Clock::now();
+  if (!socket_ && now >= extents_until_) extents_.clear();
   if (!socket_ && now >= next_attempt_) connect(now);
+  if (connection_ && owes_let_go_) let_go_of_old_slots();
   if (connection_ && (report_soon_ || now >= next_report_)) send_report(now);
   if (socket_) send();
   if (socket_ && !broken_) {
@@ -211,6 +221,7 @@ void Session::turn() {
   const auto events = static_cast<short>(POLLIN | (socket_.unsent() ? POLLOUT : 0));
   pollfd fds[2] = {{wake_fd_.get(), POLLIN, 0}, {socket_.fd(), events, 0}};
   ::poll(fds, socket_ ? 2 : 1, timeout_ms(Clock::now()));
+  KVTIER_POINT("client.session.woken");
   if (socket_ && (fds[1].revents & ~POLLOUT) != 0) {
     if (auto good = receive(); !good) drop(good.error());
   }
@@ -243,6 +254,7 @@ void Session::finish_closing() {
     }
   }
   fail_everything(closed());
+  extents_.clear();
 }
 
 void Session::connect(Clock::time_point now) {
@@ -269,7 +281,12 @@ void Session::drop(const Error& why) {
 }
 
 void Session::fail_everything(const Error& why) {
-  if (connection_) connection_->end();
+  if (connection_) {
+    connection_->end();
+    old_rights_.push_back(std::exchange(right_, nullptr));
+    owes_let_go_ = true;
+    extents_until_ = Clock::now() + kMappingsKeptMax;
+  }
   {
     const std::lock_guard lock(mutex_);
     connected_ = false;
@@ -294,7 +311,6 @@ void Session::fail_everything(const Error& why) {
     ns->state = NamespaceEntry::State::closed;
     for (auto& use : std::exchange(ns->waiting, {})) use(why);
   }
-  extents_.clear();
   connection_.reset();
   broken_.reset();
   slots_changed_();

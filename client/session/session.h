@@ -103,6 +103,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void connect(Clock::time_point now);
   void say_hello();
   Result<void> welcome(wire::Frame& frame, wire::Message::Reader message);
+  Result<void> recall_extents(wire::Welcome::Reader welcome);
+  void let_go_of_old_slots();
   void drop(const Error& why);
   void fail_everything(const Error& why);
   Result<void> receive();
@@ -165,7 +167,16 @@ class Session : public std::enable_shared_from_this<Session> {
   std::vector<Flush> flushes_;  // for the next request: one is out at a time
   bool flushing_ = false;
   std::unordered_map<std::uint64_t, std::weak_ptr<HeldBlocks>> leases_;
+  // Outlive the connection: the next daemon may have the same extents.
   std::unordered_map<std::uint32_t, std::shared_ptr<const ExtentMapping>> extents_;
+  std::vector<std::byte> lineage_;  // that gives their ids a meaning
+  Clock::time_point extents_until_{};
+  const std::uint64_t client_id_;
+  // ReservedSlot::right: of this connection, and of those before it whose slots may still be
+  // written to.
+  std::shared_ptr<const void> right_;
+  std::vector<std::weak_ptr<const void>> old_rights_;
+  bool owes_let_go_ = false;
   bool gpu_tier_ = true;         // false: memory of the GPU could not be mapped, so we do without
   std::optional<Error> broken_;  // found while sending; dropped at the end of the turn
   bool close_asked_ = false;

@@ -144,7 +144,7 @@ Result<void> Session::take_slots(NamespaceEntry& ns, Tier tier,
       SlotRef ref = resolve(name, ns.layout.record_bytes);
       if (!ref || ref.extent->tier != tier)
         return malformed("a reserved slot that is in no extent");
-      slots.push_back({std::move(ref), connection_});
+      slots.push_back({std::move(ref), connection_, right_});
     }
   }
   ns.pool(tier).arrive(std::move(slots), Clock::now());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "client/base/points.h"
 #include "client/record/record.h"
 #include "client/session/limits.h"
 
@@ -153,6 +154,7 @@ CopyJob::Step HostWriteBackJob::step() noexcept {
     write_header_of(block, record);
     pages().store(block, record.data());
     if (verify_loads()) (void)seal_checksums(record);  // its header is ours, so it fits
+    KVTIER_POINT("client.write_back.stored");
     if (slots.device) {
       std::memcpy(slots.device->ref.bytes().data(), record.data(), record.size());
     }

@@ -45,6 +45,8 @@ struct Message {
     scrubReply @27 :ScrubReport;
     setQuota @28 :QuotaRequest;  # answered by done
     releasePartly @29 :List(Release);  # as release, where not every block was of use; no reply
+    letGo @30 :Void;             # the client writes no more to slots that its earlier sessions had reserved; no
+                                 # reply
   }
 }
 
@@ -60,6 +62,11 @@ struct Hello {
   gpu @3 :Data;                  # the UUID (16 bytes) of the client's GPU; empty: it has none. A GPU that
                                  # the daemon emulates has its number in the last byte, zeros before
   readOnly @4 :Bool;             # asks for no more: memory that cannot be written, and no writing requests
+  client @5 :UInt64;             # random, the same in all of one client's sessions; a new session ends its earlier
+                                 # one. 0: none
+  lineage @6 :Data;              # as an earlier welcome had it; empty: the client has no extents
+  extents @7 :List(UInt32);      # of that lineage, which the client still has mapped
+  extentsReadOnly @8 :Bool;      # that they are mapped for reading alone: of use to a session of that right only
 }
 
 struct Welcome {
@@ -72,6 +79,8 @@ struct Welcome {
   device @6 :UInt8;              # the number of the client's GPU in the directory's words; 31: the device
                                  # tier is not on it. Slots of that tier are only ever named on this GPU
   readOnly @7 :Bool;             # asked for, or all that this peer may have
+  lineage @8 :Data;              # 16 bytes; within a lineage an extent's id never means another extent
+  extents @9 :List(UInt32);      # those of hello's that are there still: they are not told of again
 }
 
 # A slot is named by extent << 32 | slot. 0 is no slot (extents count from 1).

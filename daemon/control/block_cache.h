@@ -44,10 +44,22 @@ class BlockCache {
     storage::MemoryExtents* host = nullptr;
     std::vector<DiskTier::Port> disks;  // none: no disk tier
     DirectoryWriter* directory = nullptr;
+    // Numbers for extents, never the same twice; without it they are counted from 1.
+    std::function<std::uint32_t()> next_extent = {};
   };
   BlockCache(Options options, Ports ports);
 
-  // Takes over what the disk holds. Once, first of all.
+  // What an earlier daemon left in memory.
+  struct Left {
+    std::vector<std::unique_ptr<storage::Extent>> extents;
+    // The encoding of a namespace that it knew; empty where it is not known.
+    std::function<std::span<const std::byte>(const NamespaceId&)> encoding;
+  };
+  // Takes it over, before recover(): sealed slots become blocks again, all others stay quarantined.
+  // Returns the processes that may be writing to those, end_process() of each of which is owed; one
+  // with start time 0 is the earlier daemon's disk reads. Errors: those of the stores.
+  Result<std::vector<ProcessId>> adopt(Left left);
+  // Takes over what the disk holds. Once, before anything else but adopt().
   Result<void> recover();
 
   // The number of a namespace in this daemon. Errors: malformed, invalid, no_space, refused.
@@ -76,7 +88,8 @@ class BlockCache {
   // Up to `count` slots of a memory tier for the session to fill, taken from free ones or by
   // eviction; of the device tier on the session's GPU.
   std::vector<SlotName> reserve(SessionId session, ProcessId process, std::uint16_t ns, Tier tier,
-                                std::uint32_t count, std::uint32_t device = 0);
+                                std::uint32_t count, std::uint32_t device = 0,
+                                std::uint64_t client = 0);
   void abandon(SessionId session, SlotName slot);
 
   struct NewBlock {
@@ -104,6 +117,8 @@ class BlockCache {
                            std::span<const Key> keys);
   // Drops unheld placements. Returns how many blocks lost at least one.
   std::uint64_t drop(std::optional<std::uint16_t> ns, TierSet tiers, Removal why = Removal::drop);
+  // The client writes no more to slots that its earlier sessions had reserved.
+  void let_go(ProcessId process, std::uint64_t client);
   void flush(std::function<void(Result<void>)> done) { disk_.flush(std::move(done)); }
 
   // What the tenant has above the new quota goes with trim() and as it needs room. Errors: invalid
@@ -118,6 +133,8 @@ class BlockCache {
   };
   // Blocks of a lease have come from disk, or failed.
   std::function<void(SessionId, LeaseId, std::span<const Landed>)> on_ready;
+  // A namespace has become known, before any block of it is there.
+  std::function<void(const KnownNamespace&)> on_namespace;
 
   Catalogue& catalogue() noexcept { return catalogue_; }
   // `device`: of the device tier, the part on this GPU.
@@ -200,9 +217,21 @@ class BlockCache {
   Taken take_slot(SlotName name, Tier tier, BlockId& id, std::uint16_t ns, const NewBlock& block,
                   bool good);
   ExtentId next_extent(std::uint32_t device);
+  void end(std::span<const Reservations::Slot> slots);
+
+  // memory_recovery.cc
+  struct Adoption;
+  void adopt_slots(storage::Extent& extent, Adoption& adoption);
+  bool adopt_sealed(MemoryTier& tier, Place at, const storage::SlotEntry& entry,
+                    Adoption& adoption);
+  void adopt_reserved(MemoryTier& tier, Place at, const storage::SlotEntry& entry,
+                      Adoption& adoption);
+  std::optional<std::uint16_t> adopt_namespace(const NamespaceId& id, std::uint64_t record_bytes,
+                                               Adoption& adoption);
 
   Options options_;
   Catalogue catalogue_;
+  std::function<std::uint32_t()> next_number_;
   std::uint32_t next_extent_ = 1;
   std::vector<std::unique_ptr<MemoryTier>> devices_;  // by GPU; at least one, perhaps of no bytes
   MemoryTier host_;
@@ -215,6 +244,7 @@ class BlockCache {
   std::uint64_t leased_blocks_ = 0;
   std::uint64_t clock_ = 1;  // counts leases and commits
   CacheCounts counts_;
+  std::vector<std::pair<BlockId, Key>> owed_;  // between adopt() and recover(): with their parents
 };
 
 constexpr SlotName slot_name(Place at) noexcept {

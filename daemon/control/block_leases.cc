@@ -142,7 +142,7 @@ bool BlockCache::start_load(BlockId id) {
   if (loading_.size() >= limits::kReadsWaitingMax) return false;
   const auto to = room(host_, catalogue_.tenant(id), catalogue_.record_bytes(id));
   if (!to) return false;
-  host_.table(*to).set_reserved(to->slot, static_cast<std::uint32_t>(::getpid()), 0);
+  host_.table(*to).set_reserved(to->slot, {static_cast<std::uint32_t>(::getpid())});
   catalogue_.set_loading(id, true);
   const auto sent = disk_.read(
       id, *to, [this, id, to = *to](const Result<void>& result) { loaded(id, to, result); });

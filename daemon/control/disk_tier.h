@@ -19,6 +19,7 @@
 #include "daemon/control/catalogue.h"
 #include "daemon/control/disk_device.h"
 #include "daemon/control/disk_place.h"
+#include "daemon/control/eviction_order.h"
 #include "daemon/control/memory_tier.h"
 
 namespace kvtier::daemon {
@@ -55,11 +56,15 @@ class DiskTier {
   bool present() const noexcept { return !devices_.empty(); }
   std::span<const std::unique_ptr<DiskDevice>> devices() const noexcept { return devices_; }
 
+  // Makes the namespaces known that the stores know. recover() does it where nobody else has.
+  Result<void> open_namespaces();
   // Takes over what the stores' indices hold, oldest first. Returns the newest stamp.
   Result<std::uint64_t> recover();
 
   // The block was committed: asks for it to be written if all are admitted.
   void committed(BlockId id, const Key& parent);
+  // The block, which has a host placement, waited for the disk when an earlier daemon ended.
+  void owed(BlockId id, const Key& parent);
   // The block, which has a host placement, was leased or committed again.
   void seen_again(BlockId id, const Key& parent);
 
@@ -128,13 +133,6 @@ class DiskTier {
     std::uint64_t up_to;  // tickets below are settled
     std::function<void(Result<void>)> done;
   };
-  // What the eviction order of recovered blocks follows from.
-  struct Recovered {
-    std::uint64_t last_access;
-    std::uint32_t block_index;
-    BlockId id;
-  };
-
   DiskDevice& device(std::uint32_t number) noexcept { return *devices_[number]; }
   DiskDevice& device_of_block(BlockId id) noexcept { return device(device_of(place_of(id))); }
   Place place_of(BlockId id) const noexcept {
@@ -173,6 +171,7 @@ class DiskTier {
   void drop_write(Drop why) noexcept;
   void give_up(const Waiting& dropped, Drop why);
   void let_go(const Waiting& what);
+  void note_owed(BlockId id, bool owed) noexcept;
   bool on_or_to(std::uint32_t number, const Key& key) const noexcept;
 
   // disk_recovery.cc
@@ -191,6 +190,7 @@ class DiskTier {
   std::uint64_t next_ticket_ = 1;
   bool emptying_ = false;
   bool pumping_ = false;
+  bool namespaces_opened_ = false;
   std::vector<Key> dirty_;  // touched since the last write_stamps()
   std::deque<Flush> flushes_;
   std::uint64_t queued_bytes_ = 0;

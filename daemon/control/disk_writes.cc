@@ -21,6 +21,17 @@ void DiskTier::seen_again(BlockId id, const Key& parent) {
   if (options_.admission == Admission::second_hit) write_through(id, parent);
 }
 
+void DiskTier::owed(BlockId id, const Key& parent) {
+  note_owed(id, false);
+  if (options_.admission != Admission::none) write_through(id, parent);
+}
+
+// In the slot table, so that a daemon after this one knows.
+void DiskTier::note_owed(BlockId id, bool owed) noexcept {
+  const Place at = catalogue_.block(id).places[index_of(Tier::host)];
+  host_.table(at).set_flags(at.slot, owed ? storage::kDiskOwed : 0);
+}
+
 void DiskTier::write_through(BlockId id, const Key& parent) {
   if (!present()) return;
   const Block& block = catalogue_.block(id);
@@ -34,6 +45,7 @@ void DiskTier::write_through(BlockId id, const Key& parent) {
   if (!catalogue_.hold(id, Tier::host)) return drop_write(Drop::readers);
   queued_bytes_ += bytes;
   catalogue_.set_write_queued(id, true);
+  note_owed(id, true);
   queue_.push_back({id, parent, next_ticket_++});
   KVTIER_POINT("daemon.write.queued");
   pump();
@@ -333,6 +345,7 @@ void DiskTier::give_up(const Waiting& dropped, Drop why) {
 void DiskTier::let_go(const Waiting& what) {
   queued_bytes_ -= catalogue_.record_bytes(what.block);
   catalogue_.set_write_queued(what.block, false);
+  note_owed(what.block, false);
   catalogue_.unhold(what.block, Tier::host, what.parent);
   on_unheld(what.block);
 }

@@ -82,20 +82,54 @@ bool MemoryTier::grow(std::uint64_t slot_bytes, TenantId tenant) {
     next_attempt_ = now + kAttemptEvery;
     return false;
   }
-  const ExtentId id = (*made)->id();
-  const std::uint32_t slots = (*made)->shape().slots();
-  State& state = extents_[id];
-  state.extent = std::move(*made);
-  state.blocks.resize(slots);
-  state.tenants.assign(slots, kDefaultTenant);
-  state.pool = pool_of(tenant);
-  state.free_slots.reserve(slots);
-  for (std::uint32_t slot = slots; slot-- > 0;) state.free_slots.push_back(slot);
-  reserved_bytes_ += bytes;
-  pool_bytes_[state.pool] += bytes;
-  open_[{slot_bytes, state.pool}].push_back(id);
+  State& state = add(std::move(*made), pool_of(tenant));
   if (on_created) on_created(*state.extent);
   prepare_next(slot_bytes, room_for_extents(tenant));
+  return true;
+}
+
+MemoryTier::State& MemoryTier::add(std::unique_ptr<storage::Extent> extent, Pool pool) {
+  const ExtentId id = extent->id();
+  const storage::Extent::Shape shape = extent->shape();
+  State& state = extents_[id];
+  KVTIER_CHECK(state.extent == nullptr);
+  state.extent = std::move(extent);
+  state.blocks.resize(shape.slots());
+  state.pool = pool;
+  // Of an earlier daemon's slots nobody has said yet whose they are, but in an isolated pool.
+  state.tenants.assign(shape.slots(), pool == 0 ? kDefaultTenant : static_cast<TenantId>(pool - 1));
+  state.free_slots.reserve(shape.slots());
+  for (std::uint32_t slot = shape.slots(); slot-- > 0;) {
+    if (state.extent->table().entry(slot).state == storage::SlotState::free)
+      state.free_slots.push_back(slot);
+  }
+  reserved_bytes_ += shape.bytes;
+  pool_bytes_[pool] += shape.bytes;
+  const std::uint64_t used = (shape.slots() - state.free_slots.size()) * shape.slot_bytes;
+  used_bytes_ += used;
+  usage_.add(state.tenants.front(), used);
+  if (!state.free_slots.empty()) open_[{shape.slot_bytes, pool}].push_back(id);
+  return state;
+}
+
+bool MemoryTier::adopt(std::unique_ptr<storage::Extent> extent) {
+  if (extents_.size() >= limits::kExtentsMax ||
+      extent->shape().bytes > options_.cap_bytes - reserved_bytes_) {
+    return false;
+  }
+  const auto pool = tenants_ == nullptr ? Pool{0} : tenants_->pool_of_owner(extent->shape().owner);
+  if (!pool) return false;
+  add(std::move(extent), *pool);
+  return true;
+}
+
+bool MemoryTier::assign(Place at, TenantId tenant) {
+  State& state = extents_.at(ExtentId(at.container));
+  if (pool_of(tenant) != state.pool) return false;
+  const std::uint64_t slot_bytes = state.extent->shape().slot_bytes;
+  usage_.subtract(state.tenants[at.slot], slot_bytes);
+  usage_.add(tenant, slot_bytes);
+  state.tenants[at.slot] = tenant;
   return true;
 }
 

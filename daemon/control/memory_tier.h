@@ -44,6 +44,13 @@ class MemoryTier {
   // its quota; none otherwise. The slot's table entry is still free. The quota of slots is the
   // caller's to ask about first (see allowance()).
   std::optional<Place> take(std::uint64_t slot_bytes, TenantId tenant = kDefaultTenant);
+  // Takes over an extent of an earlier daemon; its slots that are not free are in use, by whom is
+  // for the caller to find out (assign()). False if the cap has no room for it, or it belongs to an
+  // isolated tenant that there is not any more.
+  bool adopt(std::unique_ptr<storage::Extent> extent);
+  // The tenant that an adopted slot counts for. False, and nothing changes, if it may have none in
+  // that extent.
+  bool assign(Place at, TenantId tenant);
   // Records of this size will come: the first extent's memory is made ready in the background.
   void expect(std::uint64_t slot_bytes);
   // `at`'s table entry is set free.
@@ -114,6 +121,7 @@ class MemoryTier {
   using SlotClass = std::pair<std::uint64_t, Pool>;  // slots of one size and one pool
   std::uint64_t extent_bytes(std::uint64_t slot_bytes, std::uint64_t left) const noexcept;
   bool grow(std::uint64_t slot_bytes, TenantId tenant);
+  State& add(std::unique_ptr<storage::Extent> extent, Pool pool);
   void prepare_next(std::uint64_t slot_bytes, std::uint64_t room);
 
   Tier tier_;

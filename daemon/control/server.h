@@ -17,12 +17,14 @@
 #include "daemon/control/snapshot.h"
 #include "daemon/control/write_rate.h"
 #include "daemon/limits.h"
+#include "daemon/restart/kept_memory.h"
 
 namespace kvtier::daemon {
 
 class Server {
  public:
-  Server(boost::asio::io_context& io, const Config& config);
+  // `passed`: what of it is the memory of an earlier daemon is taken back from it.
+  Server(boost::asio::io_context& io, const Config& config, PassedDescriptors& passed);
   ~Server();
 
   // Opens the tiers and the socket. Errors: invalid, io, version, refused; each names the setting
@@ -44,11 +46,16 @@ class Server {
   void make_cache();
   BlockCache::Options cache_options() const;
   void connect_memory(MemoryTier& memory);
+  void register_with_disks(const storage::Extent& extent);
+  // server_restart.cc
+  Result<void> take_memory();
+  void watch_writers(const std::vector<ProcessId>& writers);
   void accept();
   void admit(Session::Socket socket);
   // The bound on sessions that one more of this peer would pass.
   std::optional<Error> turned_away(const Peer& peer) const;
   Result<void> set_quota(wire::QuotaRequest::Reader request);
+  void end_earlier(SessionId but, ProcessId process, std::uint64_t client);
   void session_ended(SessionId id);
   void process_ended(ProcessId process);
   void tick();
@@ -71,6 +78,8 @@ class Server {
 
   boost::asio::io_context& io_;
   const Config& config_;
+  PassedDescriptors& passed_;
+  KeptMemory kept_;
   // One a GPU of the device tier, in the order that gives each its number in the daemon.
   struct Gpu {
     GpuUuid uuid;
@@ -92,6 +101,7 @@ class Server {
   boost::asio::steady_timer accept_timer_;
   boost::asio::steady_timer timer_;
   boost::asio::steady_timer stop_timer_;
+  boost::asio::steady_timer late_reads_timer_;  // of an earlier daemon
   std::map<SessionId, std::shared_ptr<Session>> sessions_;
   SessionId next_session_ = 1;
   NamespaceLabels labels_{limits::kNamespaceLabelsMax};

@@ -21,6 +21,7 @@
 #include "daemon/control/block_cache.h"
 #include "daemon/control/client_told.h"
 #include "daemon/control/peer.h"
+#include "daemon/restart/kept_state.h"
 
 namespace kvtier::daemon {
 
@@ -29,6 +30,7 @@ struct SessionContext {
   BlockCache& cache;
   DirectoryWriter& directory;
   std::array<std::byte, 16> boot_id;
+  Lineage lineage;
   std::chrono::milliseconds lease_time;
   std::vector<GpuUuid> gpus;         // of the device tier
   std::uint32_t device_without_gpu;  // what a client that names no GPU has of that tier
@@ -37,6 +39,8 @@ struct SessionContext {
   bool device_for_readers;  // whether the device tier's memory may go to read-only sessions
   // As much as `peer` may see.
   std::function<void(const Peer& peer, wire::Status::Builder)> fill_status;
+  // Ends every other session of this client of the process.
+  std::function<void(SessionId but, ProcessId, std::uint64_t client)> end_earlier;
   // Starts a scrub if asked to, and reports.
   std::function<void(bool start, wire::ScrubReport::Builder)> scrub;
   std::function<Result<void>(wire::QuotaRequest::Reader)> set_quota;
@@ -64,6 +68,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   SessionId id() const noexcept { return id_; }
   ProcessId process() const noexcept { return process_; }
+  std::uint64_t client() const noexcept { return client_; }
   Clock::time_point last_heard() const noexcept { return last_heard_; }
   void heard() noexcept { last_heard_ = Clock::now(); }
   // The bound on time that the peer is past: to say hello, to complete a frame, to read.
@@ -95,6 +100,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<void> handle(wire::Frame& frame);
   Result<void> dispatch(wire::Message::Reader message);
   Result<void> on_hello(std::uint64_t id, wire::Hello::Reader hello);
+  Result<void> recall_extents(wire::Hello::Reader hello);
   Result<void> on_open(std::uint64_t id, capnp::Data::Reader encoded);
   Result<void> on_lease(std::uint64_t id, wire::LeaseRequest::Reader request);
   Result<void> on_reserve(std::uint64_t id, wire::ReserveRequest::Reader request);
@@ -124,6 +130,7 @@ class Session : public std::enable_shared_from_this<Session> {
   SessionContext& context_;
   Ended ended_;
   std::string name_;
+  std::uint64_t client_ = 0;          // what it calls itself in all its sessions
   std::uint32_t device_ = kNoDevice;  // its GPU's number
   bool greeted_ = false;
   bool read_only_ = false;

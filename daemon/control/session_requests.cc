@@ -89,6 +89,9 @@ Result<void> Session::dispatch(wire::Message::Reader message) {
         context_.scrub(message.getScrub().getStart(), root.initScrubReply());
       });
       return {};
+    case wire::Message::LET_GO:
+      context_.cache.let_go(process_, client_);
+      return {};
     case wire::Message::DROP:
       return on_drop(id, message.getDrop());
     case wire::Message::SET_QUOTA:
@@ -158,6 +161,9 @@ Result<void> Session::on_hello(std::uint64_t id, wire::Hello::Reader hello) {
   read_only_ = hello.getReadOnly() || context_.access.read_only(peer_);
   device_ = device_of_gpu(hello.getGpu());
   if (read_only_ && !context_.device_for_readers) device_ = kNoDevice;
+  client_ = hello.getClient();
+  if (client_ != 0) context_.end_earlier(id_, process_, client_);
+  if (auto good = recall_extents(hello); !good) return good;
   greeted_ = true;
   spdlog::info("session {}: {} (pid {}, uid {}, gid {}){}{}", id_, name_, peer_.pid, peer_.uid,
                peer_.gid, read_only_ ? ", read-only" : "",
@@ -179,8 +185,34 @@ Result<void> Session::on_hello(std::uint64_t id, wire::Hello::Reader hello) {
         welcome.setFrameBytesMax(wire::kFrameBytesMax);
         welcome.setDevice(static_cast<std::uint8_t>(device_));
         welcome.setReadOnly(read_only_);
+        welcome.setLineage(
+            {reinterpret_cast<const kj::byte*>(context_.lineage.data()), context_.lineage.size()});
+        auto extents = welcome.initExtents(static_cast<unsigned>(known_extents_.size()));
+        unsigned i = 0;
+        for (const std::uint32_t extent : known_extents_) extents.set(i++, extent);
       },
       std::move(directory));
+  return {};
+}
+
+// The extents that the client has from an earlier session and that are still the same.
+Result<void> Session::recall_extents(wire::Hello::Reader hello) {
+  if (hello.getLineage().size() == 0) return {};
+  Lineage lineage;
+  if (hello.getLineage().size() != lineage.size() ||
+      hello.getExtents().size() > limits::kExtentsMax)
+    return malformed("a lineage of the wrong size, or too many extents");
+  std::memcpy(lineage.data(), hello.getLineage().begin(), lineage.size());
+  // A mapping goes on to be what it is: one for reading alone is of no use to a writer.
+  if (lineage != context_.lineage || hello.getExtentsReadOnly() != read_only_) return {};
+  for (const std::uint32_t extent : hello.getExtents()) {
+    const std::uint32_t device = extent >> limits::kExtentBits;
+    const auto in = [&](Tier tier) {
+      return context_.cache.memory(tier, device).extent(ExtentId(extent)) != nullptr;
+    };
+    if (device >= context_.cache.devices()) continue;
+    if (in(Tier::host) || (device == device_ && in(Tier::device))) known_extents_.insert(extent);
+  }
   return {};
 }
 
@@ -260,8 +292,9 @@ Result<void> Session::on_reserve(std::uint64_t id, wire::ReserveRequest::Reader 
   const auto ns = number_of(request.getNs());
   if (!ns) return ns.error();
   if (request.getTier() >= index_of(Tier::disk)) return malformed("slots of no memory tier");
-  auto slots = context_.cache.reserve(id_, process_, *ns, static_cast<Tier>(request.getTier()),
-                                      std::min(request.getCount(), wire::kReserveMax), device_);
+  auto slots =
+      context_.cache.reserve(id_, process_, *ns, static_cast<Tier>(request.getTier()),
+                             std::min(request.getCount(), wire::kReserveMax), device_, client_);
   // Side by side as far as they are: a client's copies of neighbours go together.
   std::ranges::sort(slots);
   for (const SlotName slot : slots) introduce(slot);

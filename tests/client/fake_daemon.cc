@@ -182,7 +182,9 @@ void FakeDaemon::dispatch(Peer& peer, wire::Message::Reader message) {
   switch (message.which()) {
     case Which::HELLO:
       state_.read_only_asked = message.getHello().getReadOnly();
-      return welcome(peer, id, state_.read_only || state_.read_only_asked);
+      return welcome(peer, id, message.getHello());
+    case Which::LET_GO:
+      return;
     case Which::OPEN_NAMESPACE:
       return reply(peer, id, [](wire::Message::Builder m) { m.setOpened(7); });
     case Which::LEASE:
@@ -215,7 +217,7 @@ void FakeDaemon::dispatch(Peer& peer, wire::Message::Reader message) {
   }
 }
 
-void FakeDaemon::welcome(Peer& peer, std::uint64_t id, bool read_only) {
+void FakeDaemon::welcome(Peer& peer, std::uint64_t id, wire::Hello::Reader hello) {
   if (state_.mangle_hello) {
     std::vector<std::byte> bytes;
     state_.mangle_hello(bytes);
@@ -223,14 +225,25 @@ void FakeDaemon::welcome(Peer& peer, std::uint64_t id, bool read_only) {
         ::send(peer.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     return;
   }
+  state_.known_extents.clear();
+  const auto lineage = hello.getLineage();
+  if (!state_.lineage.empty() && std::string(reinterpret_cast<const char*>(lineage.begin()),
+                                             lineage.size()) == state_.lineage) {
+    for (const auto extent : hello.getExtents()) state_.known_extents.insert(extent);
+  }
   reply(
       peer, id,
       [&](wire::Message::Builder m) {
         auto w = m.initWelcome();
+        w.setLineage(
+            {reinterpret_cast<const kj::byte*>(state_.lineage.data()), state_.lineage.size()});
+        auto extents = w.initExtents(static_cast<unsigned>(state_.known_extents.size()));
+        unsigned at = 0;
+        for (const auto extent : state_.known_extents) extents.set(at++, extent);
         w.setVersion(state_.version);
         w.setLeaseMs(state_.lease_ms);
         w.setDevice(state_.device);
-        w.setReadOnly(read_only);
+        w.setReadOnly(state_.read_only || state_.read_only_asked);
         w.setDirectoryBytes(directory_.bytes());
         w.setFrameBytesMax(wire::kFrameBytesMax);
       },
@@ -240,6 +253,8 @@ void FakeDaemon::welcome(Peer& peer, std::uint64_t id, bool read_only) {
 void FakeDaemon::send_extents(Peer& peer) {
   if (std::exchange(peer.extents_sent, true)) return;
   for (std::uint8_t i = 0; i < 2; ++i) {
+    if (state_.known_extents.contains(i + 1U)) continue;
+    ++state_.extents_sent;
     reply(
         peer, 0,
         [&](wire::Message::Builder m) {

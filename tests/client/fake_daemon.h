@@ -40,8 +40,11 @@ class FakeDaemon {
     std::set<Which> ignored;  // requests that get no answer
     std::set<Which> fatal;    // requests that end the connection
     std::map<Which, Error> refused;
-    std::array<std::uint32_t, 2> slots_left{};                  // to grant, by tier
-    std::map<Key, std::uint64_t> blocks;                        // leasable; slot 0: on disk
+    std::array<std::uint32_t, 2> slots_left{};  // to grant, by tier
+    std::map<Key, std::uint64_t> blocks;        // leasable; slot 0: on disk
+    std::string lineage;                        // of its extents, 16 bytes; empty: it says none
+    std::set<std::uint32_t> known_extents;      // what the last hello said of this lineage
+    int extents_sent = 0;
     std::function<void(std::vector<std::byte>&)> mangle_hello;  // the bytes sent instead of welcome
 
     std::map<Which, int> seen;
@@ -96,7 +99,7 @@ class FakeDaemon {
   void serve(Peer& peer);
   void handle(Peer& peer, wire::Frame& frame, bool again);
   void dispatch(Peer& peer, wire::Message::Reader message);
-  void welcome(Peer& peer, std::uint64_t id, bool read_only);
+  void welcome(Peer& peer, std::uint64_t id, wire::Hello::Reader hello);
   void send_extents(Peer& peer);
   void lease(Peer& peer, std::uint64_t id, wire::LeaseRequest::Reader request);
   void reserve(Peer& peer, std::uint64_t id, wire::ReserveRequest::Reader request);

@@ -33,13 +33,21 @@ Scratch::~Scratch() {
   std::filesystem::remove_all(path_, ignored);
 }
 
-Kvtierd::Kvtierd(const Scratch& scratch, const std::string& config, const std::string& argument) {
+Kvtierd::Kvtierd(const Scratch& scratch, const std::string& config, const std::string& argument,
+                 ServiceManager* manager) {
   static int started = 0;
   const std::string number = std::to_string(started++);
   const std::string file = (scratch / ("config-" + number)).string();
   std::ofstream(file) << config;
   output_ = scratch / ("output-" + number);
   const std::string output = output_.string();
+  if (manager != nullptr) {
+    const UniqueFd out(::open(output.c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600));
+    std::vector<std::string> arguments{KVTIER_DAEMON, "--config", file};
+    if (!argument.empty()) arguments.push_back(argument);
+    pid_ = manager->start(arguments, out.get());
+    return;
+  }
   pid_ = ::fork();
   KVTIER_CHECK(pid_ >= 0);
   if (pid_ != 0) return;

@@ -8,6 +8,8 @@
 #include <functional>
 #include <string>
 
+#include "tests/daemon/service_manager.h"
+
 namespace kvtier::daemon::testing {
 
 // Whether `condition` comes to hold; looked at every few milliseconds for at most 20 seconds.
@@ -26,8 +28,10 @@ class Scratch {
 
 class Kvtierd {
  public:
-  // With `config` (TOML) in a file of `scratch`. Does not wait for anything.
-  Kvtierd(const Scratch& scratch, const std::string& config, const std::string& argument = "");
+  // With `config` (TOML) in a file of `scratch`. Does not wait for anything. A manager, where there
+  // is one, outlives it.
+  Kvtierd(const Scratch& scratch, const std::string& config, const std::string& argument = "",
+          ServiceManager* manager = nullptr);
   ~Kvtierd();
   Kvtierd(const Kvtierd&) = delete;
 
