@@ -93,6 +93,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void wait_readable();
   void wait_writable();
   void readable();
+  void take_frames();
   void work();
   bool refill_tokens();
   void pause();
