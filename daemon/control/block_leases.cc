@@ -15,6 +15,7 @@ BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::sp
                                     std::uint32_t device) {
   SessionLeases& of_session = leases_of_[session];
   if (of_session.ids.size() >= limits::kLeasesPerSessionMax) return {};
+  if (catalogue_.namespaces()[ns].closed) return {};
   keys = keys.first(std::min(keys.size(), limits::kBlocksLeasedPerSessionMax - of_session.blocks));
   // First everything in memory is held, so that making room for what is on disk cannot evict it.
   std::vector<Leased> held;
@@ -75,6 +76,8 @@ void BlockCache::note_access(const std::vector<Leased>& held, Grant& grant) {
     grant.slots.push_back(leased.pending ? 0 : slot_name(block.places[index_of(from)]));
     grant.tiers.push_back(from);
     ++counts_.hits[index_of(from)];
+    counts_.hit_bytes[index_of(from)] += catalogue_.record_bytes(leased.block);
+    ++catalogue_.namespaces()[block.ns].hits[index_of(from)];
     for (const Tier tier : {Tier::device, Tier::host}) {
       if (!block.tiers.has(tier)) continue;
       const Place at = block.places[index_of(tier)];
@@ -129,7 +132,7 @@ void BlockCache::loaded(BlockId id, Place to, const Result<void>& result) {
   // What cannot be reached now may be good later; all else did not hold.
   if (!result && result.error().code != Errc::unavailable) {
     ++counts_.faults;
-    disk_.retire(id);
+    (void)disk_.retire(id);
   }
   settle(id);  // does nothing where retire() has removed the entry
   for (const Waiter& waiter : waiters) {

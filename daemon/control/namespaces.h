@@ -1,5 +1,8 @@
-// The namespaces the daemon knows, by a small number. They are never forgotten while it runs, so a
-// number always means the same namespace; their count is bounded.
+// The namespaces the daemon knows, by a small number. Their count is bounded.
+//
+// A number means the same namespace for as long as a session has it open or a block of it is there.
+// One that was closed (its model's weights were updated) takes nothing any more; whoever opens it
+// anew gets another number, so that what the one held can never be served as the other's.
 //
 // A namespace may be known by its id alone: records of it were found on disk, but not what it is
 // (an index rebuilt from the segments has no encodings). Its blocks are orphans until a client
@@ -24,6 +27,10 @@ struct KnownNamespace {
   std::uint64_t blocks = 0;
   std::array<std::uint64_t, 3> bytes{};  // of records, per tier
   bool remembered = false;               // by every store, since this daemon started
+  bool closed = false;                   // invalidated
+  std::uint32_t opened = 0;              // by sessions that have not ended
+  std::uint64_t incarnation = 0;         // differs whenever the number is given to another namespace
+  std::array<std::uint64_t, 3> hits{};   // blocks leased, by the tier they were in
   bool is_orphan() const noexcept { return encoded.empty(); }
 };
 
@@ -37,16 +44,22 @@ class Namespaces {
   Result<std::uint16_t> add_orphan(const NamespaceId& id, std::uint64_t record_bytes);
   // Blocks of namespaces known by their id alone.
   std::uint64_t orphan_blocks() const noexcept;
+  // The number that this id has now.
   std::optional<std::uint16_t> find(const NamespaceId& id) const;
+  void close(std::uint16_t ns) noexcept { known_[ns].closed = true; }
 
   KnownNamespace& operator[](std::uint16_t ns) noexcept { return known_[ns]; }
   const KnownNamespace& operator[](std::uint16_t ns) const noexcept { return known_[ns]; }
   std::uint16_t size() const noexcept { return static_cast<std::uint16_t>(known_.size()); }
 
  private:
+  std::uint16_t number_for(KnownNamespace&& fresh);
+  std::optional<std::uint16_t> reusable() const noexcept;
+
   std::vector<KnownNamespace> known_;
   std::map<NamespaceId, std::uint16_t> by_id_;
   std::uint32_t orphans_ = 0;
+  std::uint64_t incarnations_ = 0;
 };
 
 }  // namespace kvtier::daemon

@@ -10,6 +10,7 @@
 
 #include "client/base/cuda_driver.h"
 #include "daemon/config.h"
+#include "daemon/control/admin_jobs.h"
 #include "daemon/control/block_cache.h"
 #include "daemon/control/process_watch.h"
 #include "daemon/control/scrubber.h"
@@ -41,6 +42,7 @@ class Server {
   void connect_memory(MemoryTier& memory);
   void accept();
   void admit(Session::Socket socket);
+  std::uint32_t namespace_closed(std::uint16_t ns);
   void session_ended(SessionId id);
   void process_ended(ProcessId process);
   void tick();
@@ -49,8 +51,11 @@ class Server {
   void fill_status(wire::Status::Builder status) const;
   void fill_tier(wire::Status::Tier::Builder out, Tier tier) const;
   void fill_gpu(wire::Status::Gpu::Builder out, std::uint32_t device) const;
+  std::uint64_t pinned_bytes_max(Tier tier) const;
   void fill_disk(wire::Status::Disk::Builder out, std::size_t number) const;
   void fill_scrub(wire::ScrubReport::Builder report) const;
+  void fill_sessions(wire::Message::Builder reply) const;
+  std::string name_of_part(Tier tier, std::uint32_t device) const;
 
   boost::asio::io_context& io_;
   const Config& config_;
@@ -68,6 +73,7 @@ class Server {
   std::unique_ptr<DirectoryWriter> directory_;
   std::unique_ptr<BlockCache> cache_;
   std::unique_ptr<Scrubber> scrubber_;
+  std::unique_ptr<AdminJobs> admin_;
   std::unique_ptr<SessionContext> context_;
   ProcessWatch processes_;
   boost::asio::local::stream_protocol::acceptor acceptor_;

@@ -77,6 +77,11 @@ void Server::fill_tier(wire::Status::Tier::Builder out, Tier tier) const {
   out.setUsedBytes(in.bytes);
   out.setInsertions(in.insertions);
   out.setHits(counts.hits[index_of(tier)]);
+  out.setHitBytes(counts.hit_bytes[index_of(tier)]);
+  out.setInsertedBytes(in.inserted_bytes);
+  out.setPinnedBlocks(cache_->pins().blocks(tier));
+  out.setPinnedBytes(cache_->pins().bytes(tier));
+  out.setPinnedBytesMax(pinned_bytes_max(tier));
   if (tier == Tier::disk) {
     const DiskTier& disk = cache_->disk();
     out.setOnline(any_online(disk));
@@ -99,6 +104,15 @@ void Server::fill_tier(wire::Status::Tier::Builder out, Tier tier) const {
   out.setCapBytes(cap);
   out.setEvictions(counts.evictions[index_of(tier)]);
   if (cap == 0) out.setNote("not configured: set [device] capacity");
+}
+
+std::uint64_t Server::pinned_bytes_max(Tier tier) const {
+  std::size_t parts = 1;
+  if (tier == Tier::device) parts = cache_->devices();
+  if (tier == Tier::disk) parts = cache_->disk().devices().size();
+  std::uint64_t bytes = 0;
+  for (std::uint32_t part = 0; part < parts; ++part) bytes += cache_->pinned_bytes_max(tier, part);
+  return bytes;
 }
 
 void Server::fill_gpu(wire::Status::Gpu::Builder out, std::uint32_t device) const {
@@ -125,10 +139,24 @@ void Server::fill_disk(wire::Status::Disk::Builder out, std::size_t number) cons
   out.setCapBytes(device.cap_bytes());
   out.setFileBytes(stats.file_bytes);
   out.setBlocks(device.blocks());
+  out.setBytesRead(stats.bytes_read);
   out.setBytesWritten(stats.bytes_written);
   out.setBytesWrittenPerDay(write_rates_[number].bytes_per_day());
   out.setFailures(device.counts.failures);
   out.setCorrupt(device.counts.corrupt);
+}
+
+void Server::fill_sessions(wire::Message::Builder reply) const {
+  auto list = reply.initSessionsReply(static_cast<unsigned>(sessions_.size()));
+  unsigned i = 0;
+  for (const auto& [id, session] : sessions_) session->fill(list[i++]);
+}
+
+std::string Server::name_of_part(Tier tier, std::uint32_t device) const {
+  if (tier == Tier::disk) return cache_->disk().devices()[device]->directory();
+  if (tier == Tier::device && device < gpus_.size())
+    return "GPU " + std::to_string(gpus_[device].number) + " (" + gpus_[device].name + ")";
+  return "host memory";
 }
 
 void Server::fill_scrub(wire::ScrubReport::Builder report) const {

@@ -8,15 +8,17 @@
 
 namespace kvtier::daemon {
 
-Session::Session(SessionId id, ProcessId process, Socket socket, SessionContext& context,
-                 Ended ended)
+Session::Session(SessionId id, ProcessId process, bool admin, Socket socket,
+                 SessionContext& context, Ended ended)
     : id_(id),
       process_(process),
+      admin_(admin),
       socket_(std::move(socket)),
       context_(context),
       ended_(std::move(ended)),
       writer_(limits::kSessionOutputBytesMax),
-      last_heard_(std::chrono::steady_clock::now()) {}
+      began_(std::chrono::steady_clock::now()),
+      last_heard_(began_) {}
 
 void Session::start() {
   socket_.non_blocking(true);
@@ -29,6 +31,8 @@ void Session::end(const std::string& why) {
   spdlog::debug("session {} ({}, pid {}) ends: {}", id_, name_, process_.pid, why);
   boost::system::error_code ignored;
   socket_.close(ignored);
+  for (const std::uint16_t ns : namespaces_) --context_.cache.catalogue().namespaces()[ns].opened;
+  namespaces_.clear();
   ended_(id_);
 }
 
@@ -140,6 +144,17 @@ void Session::send_ready(LeaseId lease, std::span<const BlockCache::Landed> land
 void Session::send_extent_gone(ExtentId id) {
   if (known_extents_.erase(id.value) == 0) return;
   reply(0, [&](Builder root) { root.setExtentGone(id.value); });
+}
+
+bool Session::send_namespace_closed(std::uint16_t ns) {
+  bool open = false;
+  for (std::uint32_t handle = 0; handle < namespaces_.size(); ++handle) {
+    if (namespaces_[handle] != ns) continue;
+    open = true;
+    reply(0, [&](Builder root) { root.setNamespaceClosed(handle); });
+    if (!open_) break;
+  }
+  return open;
 }
 
 void Session::lease_time_over() {

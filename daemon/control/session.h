@@ -15,7 +15,9 @@
 
 #include "client/base/cuda_driver.h"
 #include "client/wire/frame.h"
+#include "daemon/control/admin_jobs.h"
 #include "daemon/control/block_cache.h"
+#include "daemon/control/quotas.h"
 
 namespace kvtier::daemon {
 
@@ -30,6 +32,11 @@ struct SessionContext {
   std::function<void(wire::Status::Builder)> fill_status;
   // Starts a scrub if asked to, and reports.
   std::function<void(bool start, wire::ScrubReport::Builder)> scrub;
+  AdminJobs& admin;
+  std::function<void(wire::Message::Builder)> fill_sessions;
+  // What a person calls the part of the tier that this place is in.
+  std::function<std::string(Tier, std::uint32_t device)> name_of_part;
+  Quotas* quotas = nullptr;  // null: no tenants are configured
   // Counted for kvtierctl.
   std::uint64_t looked_up = 0;
   std::uint64_t misses = 0;
@@ -42,7 +49,9 @@ class Session : public std::enable_shared_from_this<Session> {
   using Socket = boost::asio::local::stream_protocol::socket;
   using Ended = std::function<void(SessionId)>;
 
-  Session(SessionId id, ProcessId process, Socket socket, SessionContext& context, Ended ended);
+  // `admin`: whether it may do what needs_admin().
+  Session(SessionId id, ProcessId process, bool admin, Socket socket, SessionContext& context,
+          Ended ended);
 
   void start();
   // Closes the connection; `ended` is called once, from here or from the I/O that failed.
@@ -56,6 +65,9 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void send_ready(LeaseId lease, std::span<const BlockCache::Landed> landed);
   void send_extent_gone(ExtentId id);
+  // Whether it has the namespace open.
+  bool send_namespace_closed(std::uint16_t ns);
+  void fill(wire::SessionInfo::Builder info) const;
 
  private:
   using Builder = wire::Message::Builder;
@@ -72,12 +84,27 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<void> on_commit(std::uint64_t id, wire::Commit::Reader commit);
   Result<void> on_report(wire::Report::Reader report);
   Result<void> on_flush(std::uint64_t id);
-  Result<void> on_list(std::uint64_t id, wire::ListRequest::Reader request);
-  Result<void> on_drop(std::uint64_t id, wire::DropRequest::Reader request);
   Result<std::uint16_t> number_of(std::uint32_t handle) const;
   static constexpr unsigned kPrefetched = 16;  // keys at once
   void prefetch_keys(capnp::List<wire::Commit::Block>::Reader blocks, unsigned first) const;
-  Result<std::optional<std::uint16_t>> filter_of(capnp::Data::Reader ns_id) const;
+  // session_admin.cc, session_inspect.cc. What is malformed ends the session; what is refused is
+  // answered.
+  Result<void> admin(wire::Message::Reader message);
+  Result<void> on_list(std::uint64_t id, wire::ListRequest::Reader request);
+  Result<void> on_drop(std::uint64_t id, wire::DropRequest::Reader request);
+  Result<void> on_pin(std::uint64_t id, wire::PinRequest::Reader request);
+  Result<void> on_unpin(std::uint64_t id, wire::UnpinRequest::Reader request);
+  Result<void> on_invalidate(std::uint64_t id, wire::NamespaceFilter::Reader filter);
+  Result<void> on_inspect(std::uint64_t id, wire::InspectRequest::Reader request);
+  void on_quotas(std::uint64_t id);
+  void on_set_quota(std::uint64_t id, wire::SetQuota::Reader request);
+  void fill_namespace(wire::ListReply::Namespace::Builder out, std::uint16_t ns) const;
+  void fill_block(wire::ListReply::Block::Builder out, BlockId id) const;
+  void fill_inspected(wire::Inspected::Builder out, BlockId id, bool verify) const;
+  void fill_placement(wire::Inspected::Placement::Builder out, BlockId id, Tier tier,
+                      bool verify) const;
+  template <class T>
+  std::function<void(const T&)> answer(std::uint64_t id, std::function<void(Builder, const T&)> fill);
 
   void reply(std::uint64_t id, const std::function<void(Builder)>& fill, UniqueFd descriptor = {});
   void reply_error(std::uint64_t id, const Error& error);
@@ -86,6 +113,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   SessionId id_;
   ProcessId process_;
+  bool admin_;
   Socket socket_;
   SessionContext& context_;
   Ended ended_;
@@ -99,7 +127,7 @@ class Session : public std::enable_shared_from_this<Session> {
   wire::FrameWriter writer_;
   std::vector<std::uint16_t> namespaces_;  // by the session's handle
   std::set<std::uint32_t> known_extents_;
-  std::chrono::steady_clock::time_point last_heard_;
+  std::chrono::steady_clock::time_point began_, last_heard_;
 };
 
 }  // namespace kvtier::daemon
