@@ -29,6 +29,7 @@ class CacheImpl final : public Cache {
   const RecordLayout& layout() const noexcept override { return ns_->layout; }
 
   Match match(std::span<const Token> tokens) const noexcept override {
+    if (ns_->invalidated) return {};
     return parts_.session->directory().read([&](const DirectoryView* view) {
       return view == nullptr ? Match{}
                              : match_prefix(*view, ns_->id, ns_->layout.block_tokens, tokens);
@@ -84,7 +85,7 @@ class CacheImpl final : public Cache {
     const auto offered =
         static_cast<std::uint32_t>(std::min<std::size_t>(after_first, table->blocks()));
     work.first_block = first_block;
-    work.blocks = parts_.budget->take(offered);
+    work.blocks = ns_->invalidated ? 0 : parts_.budget->take(offered);
     drop(offered - work.blocks);
     if (work.blocks == 0) return nullptr;
     const auto prefix = tokens.first(std::size_t{first_block + work.blocks} * block_tokens);

@@ -317,6 +317,7 @@ struct Status {
   disks @17 :List(Disk);
   orphans @18 :UInt64;           # blocks on disk whose namespace nobody has opened since the index was lost
   gpus @19 :List(Gpu);           # the parts of the device tier
+  pid @20 :UInt32;               # of kvtierd
 
   struct Tier {
     tier @0 :UInt8;

@@ -73,14 +73,18 @@ Result<void> AdminJobs::pin(Selection selection, TierSet tiers, Pins::Time until
 Result<void> AdminJobs::unpin(Selection selection, TierSet tiers, Done<std::uint64_t> done) {
   auto walk = begin(std::move(selection));
   if (!walk) return walk.error();
-  run([this, walk = std::move(*walk), tiers, unpinned = std::uint64_t{0},
+  run([this, walk = std::move(*walk), tiers, walking = true, unpinned = std::uint64_t{0},
        done = std::move(done)]() mutable {
-    const bool more = walk.step([&](BlockId id) {
-      bool any = false;
-      for (const Tier tier : kAllTiers)
-        any = (tiers.has(tier) && cache_.pins().unpin(id, tier)) || any;
-      unpinned += any ? 1 : 0;
-    });
+    if (walking) {
+      walking = walk.step([&](BlockId id) {
+        bool any = false;
+        for (const Tier tier : kAllTiers)
+          any = (tiers.has(tier) && cache_.pins().unpin_soon(id, tier)) || any;
+        unpinned += any ? 1 : 0;
+      });
+      return true;
+    }
+    const bool more = cache_.pins().expire(Pins::Time::min(), limits::kVisitStep);
     if (!more) done(unpinned);
     return more;
   });

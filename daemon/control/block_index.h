@@ -46,7 +46,7 @@ struct alignas(64) Block {
   std::uint16_t ns = 0;
   std::uint32_t block_index = 0;
   TierSet tiers{};
-  TierSet pinned{};  // placements that an administrator holds, one of `holds` each
+  TierSet pinned{};               // placements that an administrator holds, one of `holds` each
   bool loading : 1 = false;       // a disk read is under way
   bool write_queued : 1 = false;  // waits for, or is in, write-through
   bool stamp_dirty : 1 = false;   // last_access not yet handed to the disk tier

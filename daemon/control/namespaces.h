@@ -29,8 +29,8 @@ struct KnownNamespace {
   bool remembered = false;               // by every store, since this daemon started
   bool closed = false;                   // invalidated
   std::uint32_t opened = 0;              // by sessions that have not ended
-  std::uint64_t incarnation = 0;         // differs whenever the number is given to another namespace
-  std::array<std::uint64_t, 3> hits{};   // blocks leased, by the tier they were in
+  std::uint64_t incarnation = 0;        // differs whenever the number is given to another namespace
+  std::array<std::uint64_t, 3> hits{};  // blocks leased, by the tier they were in
   bool is_orphan() const noexcept { return encoded.empty(); }
 };
 

@@ -15,10 +15,7 @@ Pins::Outcome Pins::pin(BlockId id, Tier tier, Time until) {
   if (!block.tiers.has(tier) || block.doomed) return Outcome::absent;
   const Placement at = placement(id, tier);
   if (block.pinned.has(tier)) {
-    Time& end = until_.at(at);
-    by_end_.erase({end, at});
-    end = until;
-    by_end_.emplace(until, at);
+    move_end(at, until);
     return Outcome::again;
   }
   const std::uint64_t bytes = catalogue_.record_bytes(id);
@@ -33,8 +30,21 @@ Pins::Outcome Pins::pin(BlockId id, Tier tier, Time until) {
   bytes_[index_of(tier)] += bytes;
   catalogue_.set_pinned(id, block.pinned.with(tier));
   until_.emplace(at, until);
-  by_end_.emplace(until, at);
+  by_end_.insert(end_of(at, until));
   return Outcome::pinned;
+}
+
+void Pins::move_end(Placement at, Time until) {
+  Time& end = until_.at(at);
+  by_end_.erase(end_of(at, end));
+  end = until;
+  by_end_.insert(end_of(at, until));
+}
+
+bool Pins::unpin_soon(BlockId id, Tier tier) {
+  if (!catalogue_.block(id).pinned.has(tier)) return false;
+  move_end(placement(id, tier), Time::min());
+  return true;
 }
 
 bool Pins::unpin(BlockId id, Tier tier) {
@@ -43,14 +53,14 @@ bool Pins::unpin(BlockId id, Tier tier) {
   const Placement at = placement(id, tier);
   const auto found = until_.find(at);
   KVTIER_CHECK(found != until_.end());
-  by_end_.erase({found->second, at});
+  by_end_.erase(end_of(at, found->second));
   until_.erase(found);
   const std::uint64_t bytes = catalogue_.record_bytes(id);
   bytes_of_part_[{tier, catalogue_.device(id, tier)}] -= bytes;
   --blocks_[index_of(tier)];
   bytes_[index_of(tier)] -= bytes;
   catalogue_.set_pinned(id, block.pinned.without(tier));
-  // Behind its parent if that is evictable again; a parent that is unpinned later becomes newer.
+  // Behind its parent, if that is evictable again.
   catalogue_.unhold(id, tier, catalogue_.parent(id));
   return true;
 }
@@ -61,9 +71,9 @@ void Pins::unpin_everywhere(BlockId id) {
 
 bool Pins::expire(Time now, std::uint32_t most) {
   for (std::uint32_t ended = 0; ended < most; ++ended) {
-    if (by_end_.empty() || by_end_.begin()->first > now) return false;
-    const Placement at = by_end_.begin()->second;
-    unpin(BlockId(static_cast<std::uint32_t>(at >> 8)), static_cast<Tier>(at & 0xFF));
+    if (by_end_.empty() || std::get<Time>(*by_end_.begin()) > now) return false;
+    const Placement at = std::get<Placement>(*by_end_.begin());
+    unpin(block_of(at), static_cast<Tier>(at & 0xFF));
   }
   return true;
 }

@@ -14,6 +14,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 
 #include "daemon/control/catalogue.h"
@@ -34,8 +35,12 @@ class Pins {
   Outcome pin(BlockId id, Tier tier, Time until);
   // False if it was not pinned.
   bool unpin(BlockId id, Tier tier);
+  // The same with the next expire(), whatever time that is for: pins that end together leave the
+  // eviction order as it was, in which a block's end before its parent's makes it the newer one.
+  bool unpin_soon(BlockId id, Tier tier);
   void unpin_everywhere(BlockId id);
-  // Ends at most `most` pins whose time has come. True if there may be more of them.
+  // Ends at most `most` pins whose time has come, of those that end together heads of prefixes
+  // first. True if there may be more of them.
   bool expire(Time now, std::uint32_t most);
 
   std::optional<Time> until(BlockId id, Tier tier) const;
@@ -43,7 +48,15 @@ class Pins {
   std::uint64_t bytes(Tier tier) const noexcept { return bytes_[index_of(tier)]; }
 
  private:
-  using Placement = std::uint64_t;  // the block's number and the tier
+  using Placement = std::uint64_t;                         // the block's number and the tier
+  using End = std::tuple<Time, std::uint32_t, Placement>;  // with the block's place in its prefix
+  End end_of(Placement at, Time until) const noexcept {
+    return {until, catalogue_.block(block_of(at)).block_index, at};
+  }
+  void move_end(Placement at, Time until);
+  static BlockId block_of(Placement at) noexcept {
+    return BlockId(static_cast<std::uint32_t>(at >> 8));
+  }
   static Placement placement(BlockId id, Tier tier) noexcept {
     return static_cast<Placement>(id.value) << 8 | index_of(tier);
   }
@@ -51,7 +64,7 @@ class Pins {
   Catalogue& catalogue_;
   BytesMax bytes_max_;
   std::unordered_map<Placement, Time> until_;
-  std::set<std::pair<Time, Placement>> by_end_;
+  std::set<End> by_end_;
   std::map<std::pair<Tier, std::uint32_t>, std::uint64_t> bytes_of_part_;
   std::array<std::uint64_t, kTiers> blocks_{}, bytes_{};
 };

@@ -1,4 +1,6 @@
 // What the daemon tells of itself.
+#include <unistd.h>
+
 #include "daemon/control/server.h"
 #include "daemon/version.h"
 
@@ -46,6 +48,7 @@ bool any_online(const DiskTier& disk) {
 void Server::fill_status(wire::Status::Builder status) const {
   status.setVersion(kVersion);
   status.setBootId({reinterpret_cast<const kj::byte*>(context_->boot_id.data()), 16});
+  status.setPid(static_cast<std::uint32_t>(::getpid()));
   status.setUptimeMs(milliseconds(steady_clock::now() - started_));
   auto tiers = status.initTiers(kTiers);
   for (const Tier tier : kAllTiers) fill_tier(tiers[static_cast<unsigned>(tier)], tier);

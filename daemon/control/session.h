@@ -104,7 +104,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void fill_placement(wire::Inspected::Placement::Builder out, BlockId id, Tier tier,
                       bool verify) const;
   template <class T>
-  std::function<void(const T&)> answer(std::uint64_t id, std::function<void(Builder, const T&)> fill);
+  std::function<void(const T&)> answer(std::uint64_t id,
+                                       std::function<void(Builder, const T&)> fill);
 
   void reply(std::uint64_t id, const std::function<void(Builder)>& fill, UniqueFd descriptor = {});
   void reply_error(std::uint64_t id, const Error& error);

@@ -127,9 +127,8 @@ Result<void> Session::on_drop(std::uint64_t id, wire::DropRequest::Reader reques
   const auto fill = [](Builder root, const AdminJobs::Removed& removed) {
     fill_removed(root.initDropped(), removed);
   };
-  const auto begun =
-      context_.admin.drop(std::move(*selection), tiers_from(request.getTiers()), request.getForce(),
-                          answer<AdminJobs::Removed>(id, fill));
+  const auto begun = context_.admin.drop(std::move(*selection), tiers_from(request.getTiers()),
+                                         request.getForce(), answer<AdminJobs::Removed>(id, fill));
   if (!begun) reply_error(id, begun.error());
   return {};
 }
@@ -161,9 +160,8 @@ Result<void> Session::on_unpin(std::uint64_t id, wire::UnpinRequest::Reader requ
   auto selection = selection_from(request.getSelection());
   if (!selection) return selection.error();
   const auto fill = [](Builder root, const std::uint64_t& blocks) { root.setUnpinned(blocks); };
-  const auto begun =
-      context_.admin.unpin(std::move(*selection), tiers_from(request.getTiers()),
-                           answer<std::uint64_t>(id, fill));
+  const auto begun = context_.admin.unpin(std::move(*selection), tiers_from(request.getTiers()),
+                                          answer<std::uint64_t>(id, fill));
   if (!begun) reply_error(id, begun.error());
   return {};
 }
@@ -214,8 +212,8 @@ void Session::on_quotas(std::uint64_t id) {
 
 void Session::on_set_quota(std::uint64_t id, wire::SetQuota::Reader request) {
   if (context_.quotas == nullptr) {
-    return reply_error(id, make_error(Errc::not_found,
-                                      "no tenants are configured, so there is no quota to set"));
+    return reply_error(
+        id, make_error(Errc::not_found, "no tenants are configured, so there is no quota to set"));
   }
   if (request.getTier() >= kTiers)
     return reply_error(id, make_error(Errc::invalid, "no such tier"));
@@ -232,7 +230,11 @@ Result<void> Session::on_list(std::uint64_t id, wire::ListRequest::Reader reques
   const Catalogue& catalogue = context_.cache.catalogue();
   const Namespaces& known = catalogue.namespaces();
   std::vector<char> wanted(known.size());
-  for (std::uint16_t ns = 0; ns < known.size(); ++ns) wanted[ns] = filter->matches(known[ns]);
+  for (std::uint16_t ns = 0; ns < known.size(); ++ns) {
+    // One that was invalidated is shown until the last of it has gone.
+    const bool gone = known[ns].closed && known[ns].blocks == 0 && known[ns].opened == 0;
+    wanted[ns] = !gone && filter->matches(known[ns]);
+  }
   if (!filter->is_everything() && std::ranges::find(wanted, 1) == wanted.end()) {
     reply_error(id, make_error(Errc::not_found, "no namespace is known that matches"));
     return {};

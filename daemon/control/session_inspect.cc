@@ -77,8 +77,8 @@ void Session::fill_placement(wire::Inspected::Placement::Builder out, BlockId id
   out.setWhere(context_.name_of_part(tier, device));
   out.setHolds(block.holds[index_of(tier)] - (block.pinned.has(tier) ? 1U : 0U));
   if (const auto until = cache.pins().until(id, tier)) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-        *until - std::chrono::steady_clock::now());
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(*until - std::chrono::steady_clock::now());
     out.setPinnedMs(static_cast<std::uint64_t>(std::max<long>(left.count(), 1)));
   }
   out.setOnline(tier != Tier::disk || cache.disk().devices()[device]->online());

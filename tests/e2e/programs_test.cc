@@ -1,35 +1,16 @@
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
 #include <csignal>
-#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/e2e/command.h"
 #include "tests/e2e/daemon_process.h"
 
 namespace kvtier::e2e {
 namespace {
 
 using Json = nlohmann::json;
-
-struct Outcome {
-  int exit_code = -1;
-  std::string output;  // both streams
-};
-
-Outcome run(const std::string& command) {
-  Outcome outcome;
-  std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
-  std::array<char, 4096> bytes;
-  for (std::size_t got; (got = std::fread(bytes.data(), 1, bytes.size(), pipe)) > 0;) {
-    outcome.output.append(bytes.data(), got);
-  }
-  const int status = ::pclose(pipe);
-  outcome.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return outcome;
-}
 
 class Programs : public testing::Test {
  protected:
@@ -109,13 +90,13 @@ TEST_F(Programs, kvtierctl_shows_tiers_hits_and_blocks_for_people_and_for_progra
   EXPECT_EQ(Json::parse(run(ctl("ls --blocks 10 --json")).output)["blocks"].size(), 0U);
 }
 
-TEST_F(Programs, wrong_usage_exits_2_and_a_missing_daemon_exits_1_with_the_mend) {
+TEST_F(Programs, wrong_usage_exits_2_and_a_missing_daemon_exits_3_with_the_mend) {
   EXPECT_EQ(run(ctl("drop")).exit_code, 2);
   EXPECT_EQ(run(ctl("nonsense")).exit_code, 2);
   EXPECT_EQ(run(std::string(KVTIER_ENGINE) + " generate").exit_code, 2);
   daemon_.send(SIGTERM);
   const auto gone = run(ctl("status"));
-  EXPECT_EQ(gone.exit_code, 1);
+  EXPECT_EQ(gone.exit_code, 3);
   EXPECT_NE(gone.output.find("is kvtierd running"), std::string::npos) << gone.output;
   EXPECT_NE(gone.output.find(daemon_.socket()), std::string::npos) << gone.output;
 }
