@@ -91,6 +91,15 @@ void sort_blocks(Json& blocks, SortBy by, std::uint64_t most) {
   all.erase(kept, all.end());
 }
 
+void sort_namespaces(Json& namespaces) {
+  const auto bytes = [](const Json& ns) {
+    std::uint64_t total = 0;
+    for (const Json& in_tier : ns["bytes"]) total += in_tier.get<std::uint64_t>();
+    return total;
+  };
+  std::ranges::stable_sort(namespaces.get_ref<Json::array_t&>(), std::ranges::greater{}, bytes);
+}
+
 struct Cursors {
   std::uint32_t ns = 0, block = 0;
 };
@@ -159,6 +168,7 @@ Result<Json> fetch_list(const Target& target, const ListOptions& options) {
     if (!next) return next.error();
     at = *next;
   } while (at.ns != 0);
+  sort_namespaces(json["namespaces"]);
   at = {};
   while (left() > 0) {
     const auto next = fetch_piece(*asker, options, false, left(), at, json);
