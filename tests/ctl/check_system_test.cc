@@ -96,7 +96,7 @@ class CheckSystemTest : public ::testing::Test {
  protected:
   const std::filesystem::path root_;
   Host host;
-  Setup setup;
+  ctl::Setup setup;
   DiskFacts good_disk() const { return {"ext4", 200ULL << 30, 0, "259:1"}; }
   Result<DiskFacts> disk = good_disk();
   SocketFacts socket{true, 0660, "kvtier", 0};

@@ -56,20 +56,19 @@ class AdminTest : public ::testing::Test {
   }
   // Blocks that follow `parent`, with other tokens than any prefix that begins with less than
   // `first`.
-  std::vector<TestBlock> branch(std::uint16_t ns, const TestBlock& parent, std::size_t blocks,
-                                Token first) {
-    std::vector<TestBlock> branch;
+  std::vector<TestBlock> branch(const TestBlock& parent, std::size_t blocks, Token first) {
+    std::vector<TestBlock> blocks_made;
     BlockIdentity up = parent.identity;
     for (std::uint32_t i = 0; i < blocks; ++i) {
       const std::vector<Token> tokens(kBlockTokens, first + i);
       const Key key = chain_key(cache.known(ns).id, up.key, tokens);
-      branch.push_back({{cache.known(ns).id, key, up.key, up.block_index + 1}, tokens});
-      up = branch.back().identity;
+      blocks_made.push_back({{cache.known(ns).id, key, up.key, up.block_index + 1}, tokens});
+      up = blocks_made.back().identity;
     }
-    return branch;
+    return blocks_made;
   }
   // Other prompts, enough to evict all that can be.
-  void press(std::uint16_t ns, Token first) {
+  void press(Token first) {
     for (Token i = 0; i < 8; ++i) {
       cache.put_all(ns, cache.prefix(ns, 10, first + 1000 * i));
       cache.store().complete_all();
@@ -96,7 +95,7 @@ TEST_F(AdminTest, a_pinned_prefix_stays_in_its_tier_under_pressure_until_its_lif
       pin(around(prefix[7], Around::ancestors), kHost, start + std::chrono::seconds(10));
   EXPECT_EQ(pinned.blocks, 8U);
   EXPECT_EQ(pinned.bytes, 8 * kRecordBytes);
-  press(ns, 10'000);
+  press(10'000);
   EXPECT_EQ(in(Tier::host, prefix), 8U);
   jobs.end_pins(start + std::chrono::seconds(9));
   run_all();
@@ -104,7 +103,7 @@ TEST_F(AdminTest, a_pinned_prefix_stays_in_its_tier_under_pressure_until_its_lif
   jobs.end_pins(start + std::chrono::seconds(10));
   run_all();
   EXPECT_EQ(cache->pins().bytes(Tier::host), 0U);
-  press(ns, 50'000);
+  press(50'000);
   EXPECT_EQ(in(Tier::host, prefix), 0U);
 }
 
@@ -184,8 +183,8 @@ TEST_F(AdminTest, a_pinned_record_that_the_scrub_finds_corrupt_is_forgotten_all_
 
 TEST_F(AdminTest, a_drop_by_prefix_takes_a_block_and_all_that_begins_with_it_and_nothing_else) {
   const auto trunk = cache.prefix(ns, 6, 1);
-  const auto fork = branch(ns, trunk[2], 3, 900);    // beside what is dropped
-  const auto under = branch(ns, trunk[4], 4, 1900);  // below it
+  const auto fork = branch(trunk[2], 3, 900);    // beside what is dropped
+  const auto under = branch(trunk[4], 4, 1900);  // below it
   const auto other = cache.prefix(ns, 5, 5000);
   const auto wide = cache.open(small_namespace("other@1"));
   const auto elsewhere = cache.prefix(wide, 3, 1);

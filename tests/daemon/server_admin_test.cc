@@ -44,7 +44,9 @@ TEST_F(ServerTest, a_list_in_pieces_has_every_block_that_stays_once_whatever_com
   const auto going = prefix_of(id_of(ns), 60, 50'000);
   for (std::size_t i = 0; i < staying.size(); ++i) {
     ASSERT_TRUE(c.put(handle, ns, staying[i]));
-    if (i % 2 == 0) ASSERT_TRUE(c.put(handle, ns, going[i / 2]));
+    if (i % 2 == 0) {
+      ASSERT_TRUE(c.put(handle, ns, going[i / 2]));
+    }
   }
   std::multiset<Key> seen;
   Token next_prompt = 100'000;

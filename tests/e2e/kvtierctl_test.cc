@@ -147,7 +147,9 @@ TEST_F(KvtierCtl, a_list_is_filtered_sorted_and_cut) {
   for (const auto& block : all) {
     const bool listed = std::ranges::any_of(
         three["blocks"], [&](const auto& b) { return b["key"] == block["key"]; });
-    if (!listed) EXPECT_GT(block["key"], three["blocks"][2]["key"]);
+    if (!listed) {
+      EXPECT_GT(block["key"], three["blocks"][2]["key"]);
+    }
   }
 }
 
