@@ -73,7 +73,8 @@ std::uint64_t BlockCache::pinned_bytes_max(Tier tier, std::uint32_t device) cons
   std::uint64_t cap = host_.cap_bytes();
   if (tier == Tier::device) cap = devices_[device]->cap_bytes();
   if (tier == Tier::disk) cap = disk_.devices()[device]->cap_bytes();
-  return cap / 100 * options_.pinned_percent_max;
+  const std::uint64_t percent = options_.pinned_percent_max;
+  return cap / 100 * percent + cap % 100 * percent / 100;
 }
 
 std::pair<std::size_t, std::size_t> BlockCache::leased_by(SessionId session) const {
