@@ -10,17 +10,11 @@
 #include <sstream>
 
 #include "client/base/units.h"
+#include "daemon/config_values.h"
 #include "daemon/limits.h"
 
 namespace kvtier::daemon {
-namespace {
-
-struct Setting {
-  std::function<Result<void>(Config&, const toml::node&)> set;
-  std::function<std::string(const Config&)> show;
-};
-// Section (empty: top level), then key.
-using Settings = std::map<std::string, std::map<std::string, Setting>>;
+namespace config_values {
 
 std::string place(const std::string& file, const toml::source_region& at) {
   return file + ":" + std::to_string(at.begin.line) + ":" + std::to_string(at.begin.column) + ": ";
@@ -66,6 +60,19 @@ Result<std::uint64_t> bytes_from(const toml::node& node) {
   }
   return number << unit->second;
 }
+
+}  // namespace config_values
+
+namespace {
+
+using namespace config_values;
+
+struct Setting {
+  std::function<Result<void>(Config&, const toml::node&)> set;
+  std::function<std::string(const Config&)> show;
+};
+// Section (empty: top level), then key.
+using Settings = std::map<std::string, std::map<std::string, Setting>>;
 
 // `field(config)` gives a reference to the member.
 template <class Field>
@@ -290,6 +297,56 @@ std::map<std::string, Setting> device_settings() {
   return all;
 }
 
+template <class Field>
+Setting principals(Field field) {
+  return {[=](Config& config, const toml::node& node) -> Result<void> {
+            auto names = principals_from(node);
+            if (!names) return names.error();
+            field(config) = std::move(*names);
+            return {};
+          },
+          [=](const Config& config) { return show_principals(field(const_cast<Config&>(config))); }};
+}
+
+Setting admin_group() {
+  return {[](Config& config, const toml::node& node) -> Result<void> {
+            auto name = principal_from(node);
+            if (!name) return name.error();
+            config.access.admin_group = std::move(*name);
+            return {};
+          },
+          [](const Config& config) { return show_principal(config.access.admin_group); }};
+}
+
+std::map<std::string, Setting> access_settings() {
+  return {{"admin_group", admin_group()},
+          {"read_only_users",
+           principals([](Config & c) -> auto& { return c.access.read_only.users; })},
+          {"read_only_groups",
+           principals([](Config & c) -> auto& { return c.access.read_only.groups; })},
+          {"read_only_device", boolean([](Config & c) -> auto& { return c.access.read_only_device; })}};
+}
+
+std::map<std::string, Setting> limit_settings() {
+  const auto number = [](std::uint32_t Config::Limits::* member, std::int64_t low,
+                         std::int64_t high) {
+    return integer([member](Config & c) -> auto& { return c.limits.*member; }, low, high);
+  };
+  const auto time = [](std::chrono::milliseconds Config::Limits::* member) {
+    return milliseconds([member](Config & c) -> auto& { return c.limits.*member; }, 100, 3'600'000);
+  };
+  using Limits = Config::Limits;
+  return {{"sessions_max", number(&Limits::sessions_max, 1, limits::kSessionsMax)},
+          {"sessions_per_user", number(&Limits::sessions_per_user, 1, limits::kSessionsMax)},
+          {"leases_per_session",
+           number(&Limits::leases_per_session, 1, limits::kLeasesPerSessionMax)},
+          {"leased_percent", number(&Limits::leased_percent, 1, 100)},
+          {"requests_per_second", number(&Limits::requests_per_second, 1000, 1 << 30)},
+          {"hello_time_ms", time(&Limits::hello_time)},
+          {"frame_time_ms", time(&Limits::frame_time)},
+          {"unread_time_ms", time(&Limits::unread_time)}};
+}
+
 const Settings& settings() {
   using LogLevel = std::pair<std::string, std::string>;
   static const Settings all{
@@ -316,6 +373,8 @@ const Settings& settings() {
       {"host", memory_settings(
                    [](Config & c) -> auto& { return c.host; }, 4_KiB)},
       {"device", device_settings()},
+      {"access", access_settings()},
+      {"limits", limit_settings()},
       {"disk",
        {{"directory", single_directory()},
         {"directories", directory_list()},
@@ -358,11 +417,15 @@ Result<void> read_table(Config& config, const toml::table& table, const std::str
       if (auto good = read_table(config, *node.as_table(), name, file); !good) return good.error();
       continue;
     }
+    if (section.empty() && name == "tenant") {
+      if (auto good = read_tenants(config, node, file); !good) return good.error();
+      continue;
+    }
     const auto found = known.find(name);
     if (found == known.end()) {
       const std::string in = section.empty() ? "at the top level" : "in [" + section + "]";
       std::string mend = "known there: " + names_of(known);
-      if (section.empty()) mend += "; sections: " + names_of(settings());
+      if (section.empty()) mend += "; sections: " + names_of(settings()) + ", tenant";
       return make_error(Errc::invalid, place(file, key.source()) + "unknown key '" + name + "' " +
                                            in + "; " + mend);
     }
@@ -381,6 +444,8 @@ Result<Config> parse_config(const std::string& text, const std::string& name) {
   try {
     const toml::table table = toml::parse(text, name);
     if (auto good = read_table(config, table, "", name); !good) return good.error();
+    if (auto good = check_tenants(config); !good)
+      return make_error(Errc::invalid, name + ": " + good.error().message);
   } catch (const toml::parse_error& error) {
     return make_error(Errc::invalid,
                       place(name, error.source()) + std::string(error.description()));
@@ -406,7 +471,7 @@ std::string to_toml(const Config& config) {
     if (!section.empty()) text += "\n[" + section + "]\n";
     for (const auto& [key, setting] : keys) text += key + " = " + setting.show(config) + "\n";
   }
-  return text;
+  return text + tenants_to_toml(config);
 }
 
 }  // namespace kvtier::daemon

@@ -2,13 +2,16 @@
 // has a default but the disk directories, without which there is no disk tier.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "kvtier/result.h"
+#include "kvtier/tier.h"
 
 namespace kvtier::daemon {
 
@@ -54,7 +57,54 @@ struct Config {
     DiskIo io = DiskIo::uring;
   };
   Disk disk;
+
+  // Users and groups, by name or number (as text).
+  struct Principals {
+    std::vector<std::string> users, groups;
+    friend bool operator==(const Principals&, const Principals&) = default;
+  };
+  struct Access {
+    std::string admin_group;  // empty: only root and the daemon's own user
+    Principals read_only;     // who never gets more
+    bool read_only_device = false;  // even where device memory cannot be shared read-only
+  };
+  Access access;
+
+  // Of each client; what goes past one is refused or ended with a message that names it.
+  struct Limits {
+    std::uint32_t sessions_max = 256;
+    std::uint32_t sessions_per_user = 128;
+    std::uint32_t leases_per_session = 4096;
+    std::uint32_t leased_percent = 75;  // of each memory tier, by one session
+    std::uint32_t requests_per_second = 50'000;
+    std::chrono::milliseconds hello_time{10'000};
+    std::chrono::milliseconds frame_time{10'000};
+    std::chrono::milliseconds unread_time{30'000};
+  };
+  Limits limits;
+
+  // A size, or a part of a capacity.
+  struct Amount {
+    std::uint64_t value = 0;
+    bool percent = false;
+    std::uint64_t bytes_of(std::uint64_t capacity) const noexcept {
+      return percent ? capacity / 100 * value + capacity % 100 * value / 100 : value;
+    }
+    friend bool operator==(const Amount&, const Amount&) = default;
+  };
+  struct Tenant {
+    std::string name;
+    std::vector<std::string> salts;
+    Principals members;  // empty: everybody
+    std::array<std::optional<Amount>, kTiers> quota{}, guaranteed{};  // by tier
+    bool isolated = false;
+    friend bool operator==(const Tenant&, const Tenant&) = default;
+  };
+  std::vector<Tenant> tenants;
 };
+
+// What a tenant's share is of: the device tier on each GPU, the host tier, all of the disk tier.
+std::uint64_t capacity_of(const Config& config, Tier tier) noexcept;
 
 // Errors: io (cannot read the file), invalid (file:line:column, what is wrong and the mend).
 Result<Config> load_config(const std::filesystem::path& file);

@@ -9,8 +9,17 @@
 
 namespace kvtier::daemon::limits {
 
-inline constexpr std::uint32_t kSessionsMax = 256;
+inline constexpr std::uint32_t kSessionsMax = 4096;     // the most that sessions_max may be
+inline constexpr std::uint32_t kAdminSessionsMax = 4;   // admins' on top, so that one can look
+inline constexpr std::uint32_t kTenantsMax = 64;        // the default one included
+inline constexpr std::uint32_t kTenantSaltsMax = 64;    // of one tenant
+inline constexpr std::uint32_t kPrincipalsMax = 256;    // in one list of users or groups
+inline constexpr std::uint32_t kBadKeysMax = 256;       // in one report
+inline constexpr std::uint32_t kEvictionsForRoomMax = 64;  // for one slot, where sizes differ
+inline constexpr std::uint32_t kTrimStep = 4096;        // blocks above a quota, evicted in one tick
+inline constexpr std::uint32_t kPeersListedMax = 512;   // sessions in one status
 inline constexpr std::uint32_t kNamespacesMax = 4096;  // known at a time
+inline constexpr std::uint32_t kNamespacesPerTenantMax = kNamespacesMax / 4;  // where there are several
 inline constexpr std::uint32_t kNamespacesPerSessionMax = 64;
 inline constexpr std::uint32_t kLeasesPerSessionMax = 4096;
 inline constexpr std::uint32_t kBlocksLeasedPerSessionMax = 1U << 20;

@@ -243,6 +243,7 @@ run() {
   export KVTIER_SOURCE_DIR=$here/source KVTIER_TEST_SCRATCH=$results
   export KVTIER_TEST_KVTIERD=$here/bin/kvtierd KVTIER_TEST_VICTIM=$here/bin/gpu_e2e_victim
   export KVTIER_TEST_ENGINE=$here/bin/gpu_engine_process
+  export KVTIER_TEST_ENGINE_PROGRAM=$here/bin/kvtier-engine
   nvidia-smi --query-gpu=name,driver_version,memory.total,pcie.link.gen.current,pcie.link.width.current \
     --format=csv,noheader >&2 || true
   run_tests

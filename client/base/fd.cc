@@ -1,6 +1,7 @@
 #include "client/base/fd.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -53,8 +54,11 @@ void fill_with_huge_pages(std::span<std::byte> bytes) noexcept {
   if (bytes.size() < 2 * kHugePage) return;
   (void)::madvise(bytes.data(), bytes.size(), MADV_HUGEPAGE);
   // The advice is often configured out for shared memory (shmem_enabled); collapsing what is there
-  // works all the same. Nothing is collapsed where nothing is there: one page of each is touched.
-  for (std::size_t at = 0; at < bytes.size(); at += kHugePage) bytes[at] = std::byte{};
+  // works all the same. Nothing is collapsed where nothing is there: each gets one small page.
+  constexpr std::size_t kPage = 4096;
+  for (std::size_t at = 0; at < bytes.size(); at += kHugePage) {
+    (void)::madvise(bytes.data() + at, std::min(kPage, bytes.size() - at), MADV_POPULATE_WRITE);
+  }
 #ifdef MADV_COLLAPSE
   constexpr int kCollapse = MADV_COLLAPSE;
 #else
@@ -81,6 +85,9 @@ Result<UniqueFd> make_memfd(const std::string& name, std::size_t bytes) {
   if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     return errno_error(Errc::io, "cannot seal " + name);
   }
+  // Whoever is given a descriptor for reading must not open it again for writing by its name in
+  // /proc.
+  if (::fchmod(fd.get(), S_IRUSR) != 0) return errno_error(Errc::io, "cannot protect " + name);
   return fd;
 }
 

@@ -288,25 +288,35 @@ Result<Json> scrub(const Target& target, const ScrubOptions& options) {
 
 Result<Json> fetch_quotas(const Target& target) {
   return ask(
-      target, [](wire::Message::Builder m) { m.setQuotas(); },
+      target, [](wire::Message::Builder m) { m.setStatus(); },
       [](wire::Message::Reader m, Json& json) {
-        if (!m.isQuotasReply()) return false;
+        if (!m.isStatusReply()) return false;
         json["tenants"] = Json::array();
-        for (const auto quota : m.getQuotasReply()) json["tenants"].push_back(to_json(quota));
+        for (const auto tenant : m.getStatusReply().getTenants())
+          json["tenants"].push_back(to_json(tenant));
         return true;
       });
 }
 
+// What is guaranteed stays as it is.
 Result<Json> set_quotas(const Target& target, const std::string& tenant,
                         const std::vector<QuotaChange>& changes) {
+  const auto before = fetch_quotas(target);
+  if (!before) return before.error();
   for (const QuotaChange& change : changes) {
+    std::uint64_t guaranteed = 0;
+    for (const Json& known : (*before)["tenants"]) {
+      if (known["tenant"] == tenant)
+        guaranteed = known["guaranteed_bytes"].value(name(change.tier), std::uint64_t{0});
+    }
     const auto set = ask(
         target,
         [&](wire::Message::Builder m) {
           auto request = m.initSetQuota();
           request.setTenant(tenant);
           request.setTier(static_cast<std::uint8_t>(change.tier));
-          request.setBytes(change.bytes);
+          request.setQuotaBytes(change.bytes == 0 ? ~std::uint64_t{0} : change.bytes);
+          request.setGuaranteedBytes(guaranteed);
         },
         [](wire::Message::Reader m, Json&) { return m.isDone(); });
     if (!set) return set.error();

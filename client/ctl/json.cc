@@ -1,5 +1,6 @@
 #include "client/ctl/json.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -100,6 +101,43 @@ Json to_json(wire::ScrubReport::Pass::Reader pass) {
 
 }  // namespace
 
+// By tier; null where there is no bound.
+Json bytes_by_tier(capnp::List<std::uint64_t>::Reader bytes) {
+  Json json = Json::object();
+  for (unsigned t = 0; t < std::min<unsigned>(bytes.size(), kTiers); ++t) {
+    const bool bound = bytes[t] != ~std::uint64_t{0};
+    json[name(static_cast<Tier>(t))] = bound ? Json(bytes[t]) : Json();
+  }
+  return json;
+}
+
+Json to_json(wire::Tenant::Reader tenant) {
+  Json json;
+  json["tenant"] = tenant.getName().cStr();
+  json["isolated"] = tenant.getIsolated();
+  json["namespaces"] = tenant.getNamespaces();
+  json["used_bytes"] = bytes_by_tier(tenant.getUsedBytes());
+  json["quota_bytes"] = bytes_by_tier(tenant.getQuotaBytes());
+  json["guaranteed_bytes"] = bytes_by_tier(tenant.getGuaranteedBytes());
+  return json;
+}
+
+Json to_json(wire::Peer::Reader peer) {
+  Json json;
+  json["session"] = peer.getSession();
+  json["name"] = peer.getName().cStr();
+  json["pid"] = peer.getPid();
+  json["uid"] = peer.getUid();
+  json["gid"] = peer.getGid();
+  json["read_only"] = peer.getReadOnly();
+  json["admin"] = peer.getAdmin();
+  json["leases"] = peer.getLeases();
+  json["leased_blocks"] = peer.getLeasedBlocks();
+  json["reserved_slots"] = peer.getReservedSlots();
+  json["unsent_bytes"] = peer.getUnsentBytes();
+  return json;
+}
+
 Json to_json(wire::Status::Reader status) {
   Json json;
   json["version"] = status.getVersion().cStr();
@@ -131,6 +169,13 @@ Json to_json(wire::Status::Reader status) {
   json["dropped_write_backs"] = status.getDroppedWriteBacks();
   json["double_releases"] = status.getDoubleReleases();
   json["frame_errors"] = status.getFrameErrors();
+  json["turned_away"] = status.getTurnedAway();
+  json["denied"] = status.getDenied();
+  json["refused_reports"] = status.getRefusedReports();
+  json["tenants"] = Json::array();
+  for (const auto tenant : status.getTenants()) json["tenants"].push_back(to_json(tenant));
+  json["peers"] = Json::array();
+  for (const auto peer : status.getPeers()) json["peers"].push_back(to_json(peer));
   return json;
 }
 

@@ -19,7 +19,7 @@ Json to_json(wire::Inspected::Reader inspected);
 Json to_json(wire::Removed::Reader removed);
 Json to_json(wire::Invalidated::Reader invalidated);
 Json to_json(wire::SessionInfo::Reader session);
-Json to_json(wire::Quota::Reader quota);
+Json to_json(wire::Tenant::Reader tenant);
 Json to_json(wire::ScrubReport::Reader report);
 
 std::string hex(capnp::Data::Reader data);

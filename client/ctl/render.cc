@@ -85,6 +85,44 @@ std::string render_disks(const Json& disks) {
   return table.text();
 }
 
+// "4.00 GiB of 8.00 GiB (1.00 GiB guaranteed)".
+std::string share(const Json& tenant, const char* tier) {
+  const Json& quota = tenant["quota_bytes"][tier];
+  const Json& least = tenant["guaranteed_bytes"][tier];
+  std::string text = bytes(tenant["used_bytes"][tier]);
+  if (!quota.is_null()) text += " of " + bytes(quota);
+  if (least.get<std::uint64_t>() != 0) text += " (" + bytes(least) + " guaranteed)";
+  return text;
+}
+
+std::string render_tenants(const Json& tenants) {
+  Table table({{"TENANT"}, {"NAMESPACES", true}, {"DEVICE"}, {"HOST"}, {"DISK"}, {"NOTE"}});
+  for (const Json& t : tenants) {
+    table.add({t["tenant"], number(t["namespaces"]), share(t, "device"), share(t, "host"),
+               share(t, "disk"), t["isolated"].get<bool>() ? "isolated" : ""});
+  }
+  return table.text();
+}
+
+std::string render_peers(const Json& peers) {
+  Table table({{"SESSION", true},
+               {"NAME"},
+               {"PID", true},
+               {"UID", true},
+               {"LEASES", true},
+               {"BLOCKS", true},
+               {"RESERVED", true},
+               {"NOTE"}});
+  for (const Json& p : peers) {
+    const bool reads = p["read_only"].get<bool>();
+    table.add({number(p["session"]), p["name"], number(p["pid"]), number(p["uid"]),
+               number(p["leases"]), number(p["leased_blocks"]), number(p["reserved_slots"]),
+               std::string(reads ? "read-only" : "") +
+                   (p["admin"].get<bool>() ? (reads ? ", administrator" : "administrator") : "")});
+  }
+  return table.text();
+}
+
 std::string render_pass(const std::string& title, const Json& pass) {
   return title + ": " + number(pass["records"]) + " records checked (" + bytes(pass["bytes"]) +
          "), " + number(pass["corrupt"]) + " corrupt and forgotten, " + number(pass["skipped"]) +
@@ -162,6 +200,8 @@ std::string render_status(const Json& s) {
                         number(s["misses"])},
       {"faults", number(s["faults"]) + " blocks, " + number(s["double_releases"]) +
                      " double releases, " + number(s["frame_errors"]) + " frame errors"},
+      {"refused", number(s["turned_away"]) + " connections, " + number(s["denied"]) +
+                      " requests, " + number(s["refused_reports"]) + " reports"},
       {"dropped", number(s["dropped_write_backs"]) + " write-backs"},
   };
   std::string out;
@@ -173,6 +213,8 @@ std::string render_status(const Json& s) {
   out += "\n" + render_tiers(s["tiers"]);
   if (!s["gpus"].empty()) out += "\n" + render_gpus(s["gpus"]);
   if (!s["disks"].empty()) out += "\n" + render_disks(s["disks"]);
+  if (s["tenants"].size() > 1) out += "\n" + render_tenants(s["tenants"]);
+  if (!s["peers"].empty()) out += "\n" + render_peers(s["peers"]);
   return out;
 }
 

@@ -27,14 +27,16 @@ Result<void> check_shape(std::uint64_t bytes, std::uint64_t slot_bytes) {
 
 Result<std::unique_ptr<ExtentMapping>> ExtentMapping::map(const UniqueFd& fd, Tier tier,
                                                           std::uint64_t bytes,
-                                                          std::uint64_t slot_bytes) {
+                                                          std::uint64_t slot_bytes,
+                                                          Mapping::Access access) {
   if (auto good = check_shape(bytes, slot_bytes); !good) return good.error();
   if (auto good = check_size(fd, bytes); !good) return good.error();
-  auto mapping = Mapping::map(fd.get(), bytes, Mapping::Access::read_write);
+  auto mapping = Mapping::map(fd.get(), bytes, access);
   if (!mapping) return mapping.error();
   auto extent = std::make_unique<ExtentMapping>();
   extent->tier = tier;
   extent->slot_bytes = slot_bytes;
+  extent->read_only = access == Mapping::Access::read;
   extent->mapping = std::move(*mapping);
   extent->bytes = extent->mapping.bytes();
   return extent;

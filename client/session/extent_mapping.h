@@ -16,6 +16,7 @@ struct ExtentMapping {
   Tier tier = Tier::host;
   std::uint64_t slot_bytes = 0;
   std::span<std::byte> bytes;
+  bool read_only = false;
   bool on_gpu = false;  // `bytes` is memory of the client's GPU, which the CPU must not touch
   Mapping mapping;      // behind host memory
   // Where the GPU finds it; null while it does not: host memory that is not pinned (yet).
@@ -23,7 +24,8 @@ struct ExtentMapping {
 
   // Maps host memory. Errors: malformed (shape), io.
   static Result<std::unique_ptr<ExtentMapping>> map(const UniqueFd& fd, Tier tier,
-                                                    std::uint64_t bytes, std::uint64_t slot_bytes);
+                                                    std::uint64_t bytes, std::uint64_t slot_bytes,
+                                                    Mapping::Access access = Mapping::Access::read_write);
   std::uint64_t slots() const noexcept { return bytes.size() / slot_bytes; }
 };
 

@@ -30,11 +30,13 @@ void give_up(NamespaceEntry& ns) {
 }  // namespace
 
 Session::Session(ClientOptions options, UniqueFd wake_fd, std::function<void()> slots_changed,
-                 std::shared_ptr<GpuMemory> gpu)
+                 std::shared_ptr<GpuMemory> gpu, milliseconds answer_max)
     : options_(std::move(options)),
       slots_changed_(std::move(slots_changed)),
       gpu_(std::move(gpu)),
+      answer_max_(answer_max),
       wake_fd_(std::move(wake_fd)),
+      read_only_(options_.read_only),
       delay_(kReconnectDelayMin) {}
 
 Session::~Session() {
@@ -118,6 +120,8 @@ void Session::release(const std::shared_ptr<const Connection>& connection, std::
   post([this, connection, lease] {
     if (connection_ != connection) return;
     leases_.erase(lease);
+    // Believed only while the blocks are held.
+    if (report_soon_) send_report(Clock::now());
     tell([&](wire::Message::Builder m) { m.initRelease(1).set(0, lease); });
   });
 }
@@ -134,6 +138,7 @@ void Session::commit(FilledBlock block) {
 }
 
 void Session::refill(const std::shared_ptr<NamespaceEntry>& ns) {
+  if (read_only()) return;
   for (const Tier tier : kMemoryTiers) {
     const std::uint32_t count = ns->pool(tier).claim(Clock::now());
     if (count == 0) continue;
@@ -142,6 +147,7 @@ void Session::refill(const std::shared_ptr<NamespaceEntry>& ns) {
 }
 
 void Session::report_bad(const Key& key) {
+  if (read_only()) return;
   {
     const std::lock_guard lock(mutex_);
     if (bad_keys_.size() < kBadKeysMax) bad_keys_.push_back(key);
@@ -150,6 +156,7 @@ void Session::report_bad(const Key& key) {
 }
 
 Result<void> Session::flush(Deadline deadline) {
+  if (read_only()) return {};  // nothing of ours is on its way
   const auto outcome = std::make_shared<Outcome>();
   if (!post([this, outcome] { add_flush({outcome, kFlushRounds}); })) return closed();
   if (auto result = outcome->wait(deadline)) return narrowed(*result, Errc::unavailable);
@@ -187,7 +194,7 @@ void Session::turn() {
   if (connection_ && (report_soon_ || now >= next_report_)) send_report(now);
   if (socket_) send();
   if (socket_ && !broken_) {
-    if (auto good = check_answers(now); !good) broken_ = good.error();
+    if (auto good = check_answers(); !good) broken_ = good.error();
   }
   if (broken_) drop(*std::exchange(broken_, {}));
   directory_.collect();
@@ -203,7 +210,7 @@ void Session::turn() {
 int Session::timeout_ms(Clock::time_point now) const {
   auto next = socket_ ? now + std::chrono::hours(1) : next_attempt_;
   if (connection_) next = std::min(next, next_report_);
-  if (!pending_.empty()) next = std::min(next, now + kAnswerMax / 10);
+  if (!pending_.empty()) next = std::min(next, now + answer_max_ / 10);
   const auto left = std::chrono::ceil<milliseconds>(next - now).count();
   return static_cast<int>(std::clamp<long>(left, 0, 60'000));
 }

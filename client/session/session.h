@@ -40,9 +40,10 @@ struct FilledBlock {
 class Session : public std::enable_shared_from_this<Session> {
  public:
   // `slots_changed` is called on the session thread when slots came or will not come; `wake_fd` is
-  // an eventfd; `gpu` is null for a client without one.
+  // an eventfd; `gpu` is null for a client without one; a daemon that owes an answer and is silent
+  // for `answer_max` is taken for dead.
   Session(ClientOptions options, UniqueFd wake_fd, std::function<void()> slots_changed,
-          std::shared_ptr<GpuMemory> gpu);
+          std::shared_ptr<GpuMemory> gpu, std::chrono::milliseconds answer_max);
   ~Session();
 
   void start();
@@ -50,6 +51,9 @@ class Session : public std::enable_shared_from_this<Session> {
   void close();
 
   bool connected() const noexcept { return connected_.load(); }
+  // Asked for, or decided by the daemon at the last welcome.
+  bool read_only() const noexcept { return read_only_.load(std::memory_order_relaxed); }
+  bool verify_loads() const noexcept { return options_.verify_loads; }
   Result<void> wait_connected(Deadline deadline);
   std::shared_ptr<NamespaceEntry> open(const Namespace& ns);
 
@@ -108,7 +112,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<void> land(wire::Ready::Reader ready);
   void close_namespace(std::uint32_t handle);
   void send();
-  Result<void> check_answers(Clock::time_point now) const;
+  Result<void> check_answers();
+  bool overdue() const;
 
   void tell(const Fill& fill);
   void ask(const Fill& fill, Done done, Patience patience = Patience::bounded);
@@ -133,11 +138,13 @@ class Session : public std::enable_shared_from_this<Session> {
   const ClientOptions options_;
   const std::function<void()> slots_changed_;
   const std::shared_ptr<GpuMemory> gpu_;
+  const std::chrono::milliseconds answer_max_;
   UniqueFd wake_fd_;
   std::thread thread_;
   Counters counters_;
   DirectorySnapshot directory_;
   std::atomic<bool> connected_{false};
+  std::atomic<bool> read_only_;
 
   mutable std::mutex mutex_;  // the mailbox and what engine threads ask about
   std::condition_variable state_changed_;

@@ -43,13 +43,25 @@ void Session::send() {
   }
 }
 
-Result<void> Session::check_answers(Clock::time_point now) const {
+bool Session::overdue() const {
   const auto owed = std::ranges::find_if(
       pending_, [](const auto& p) { return p.second.patience == Patience::bounded; });
-  if (owed == pending_.end() || now - std::max(owed->second.asked, last_received_) < kAnswerMax)
-    return {};
-  return make_error(Errc::unavailable, "kvtierd at " + options_.socket + " has not answered for " +
-                                           std::to_string(kAnswerMax.count()) + " ms");
+  return owed != pending_.end() &&
+         Clock::now() - std::max(owed->second.asked, last_received_) >= answer_max_;
+}
+
+// This thread may have been away for as long (a driver that maps memory can take its time): what
+// came meanwhile lies in the socket and counts.
+Result<void> Session::check_answers() {
+  while (overdue()) {
+    const auto heard = last_received_;
+    if (auto good = receive(); !good) return good;
+    if (last_received_ != heard) continue;
+    return make_error(Errc::unavailable, "kvtierd at " + options_.socket +
+                                             " has not answered for " +
+                                             std::to_string(answer_max_.count()) + " ms");
+  }
+  return {};
 }
 
 Result<void> Session::receive() {
@@ -106,6 +118,7 @@ void Session::say_hello() {
         hello.setVersion(wire::kProtocolVersion);
         hello.setFeatures(wire::kFeatures);
         hello.setName(options_.name);
+        hello.setReadOnly(options_.read_only);
         if (gpu_ && gpu_tier_) {
           hello.setGpu({reinterpret_cast<const kj::byte*>(gpu_->uuid().data()), sizeof(GpuUuid)});
         }
@@ -129,6 +142,7 @@ Result<void> Session::welcome(wire::Frame& frame, wire::Message::Reader message)
   if (!directory) return directory.error();
   connection_ = std::make_shared<Connection>(std::move(*directory),
                                              milliseconds(welcome.getLeaseMs()), hello_sent_);
+  read_only_ = options_.read_only || welcome.getReadOnly();
   directory_.publish(connection_);
   delay_ = kReconnectDelayMin;
   next_report_ = Clock::now() + connection_->lease_time() / 3;
@@ -181,7 +195,8 @@ Result<std::shared_ptr<const ExtentMapping>> Session::mapping_of(wire::Frame& fr
     return mapped;
   }
   if (extent.getKind() != kMemfd) return malformed("memory of a kind that this client cannot map");
-  auto mapped = ExtentMapping::map(fd, tier, extent.getBytes(), extent.getSlotBytes());
+  const auto access = read_only() ? Mapping::Access::read : Mapping::Access::read_write;
+  auto mapped = ExtentMapping::map(fd, tier, extent.getBytes(), extent.getSlotBytes(), access);
   if (!mapped) return mapped.error();
   if (gpu_) return gpu_->pin(std::move(*mapped));
   return std::shared_ptr<const ExtentMapping>(std::move(*mapped));

@@ -47,7 +47,8 @@ Result<void> SyncSession::request(const std::function<void(wire::Message::Builde
     bool answered = false;
     Result<void> answer;
     const auto read = frame->read([&](wire::Message::Reader m) {
-      answered = m.getId() == last_id_;
+      // One of no request is the daemon's last word: why it ends the session.
+      answered = m.getId() == last_id_ || (m.getId() == 0 && m.isError());
       if (!answered) return;
       if (m.isError()) {
         answer = error_of(m.getError());

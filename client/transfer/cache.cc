@@ -84,6 +84,10 @@ class CacheImpl final : public Cache {
     WriteBackJob::Work work;
     const auto offered =
         static_cast<std::uint32_t>(std::min<std::size_t>(after_first, table->blocks()));
+    if (parts_.session->read_only()) {
+      drop(offered);
+      return nullptr;
+    }
     work.first_block = first_block;
     work.blocks = ns_->invalidated ? 0 : parts_.budget->take(offered);
     drop(offered - work.blocks);

@@ -18,6 +18,8 @@ Result<void> validate(const ClientOptions& options) {
     return invalid("socket is '" + options.socket + "'; it must have from 1 to " +
                    std::to_string(sizeof(sockaddr_un::sun_path) - 1) + " bytes");
   }
+  if (options.verify_loads && options.cuda_device)
+    return invalid("verify_loads is for engines without a cuda_device; leave out one of them");
   if (options.name.size() > 256) return invalid("name is longer than 256 bytes");
   if (options.slots_ahead > session::kSlotsAheadMax) {
     return invalid("slots_ahead is " + std::to_string(options.slots_ahead) +
@@ -42,7 +44,7 @@ class ClientImpl final : public Client {
                std::make_shared<transfer::WriteBackBudget>(options.write_backs_queued_max), gpu} {
     parts_.session = std::make_shared<session::Session>(
         std::move(options), std::move(wake_fd), [copies = parts_.copies] { copies->wake(); },
-        std::move(gpu));
+        std::move(gpu), session::kAnswerMax);
   }
   // Throws std::system_error, as std::thread does.
   void start_threads() {

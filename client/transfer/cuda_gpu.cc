@@ -34,8 +34,9 @@ void register_host(const ExtentMapping& host, int device) {
   const OnDevice on(device);
   void* address = nullptr;
   populate_in_pieces(host.bytes);
-  cudaError_t code = cudaHostRegister(host.bytes.data(), host.bytes.size(),
-                                      cudaHostRegisterPortable | cudaHostRegisterMapped);
+  unsigned flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
+  if (host.read_only) flags |= cudaHostRegisterReadOnly;
+  cudaError_t code = cudaHostRegister(host.bytes.data(), host.bytes.size(), flags);
   if (code == cudaSuccess) {
     code = cudaHostGetDevicePointer(&address, host.bytes.data(), 0);
     if (code != cudaSuccess) cudaHostUnregister(host.bytes.data());

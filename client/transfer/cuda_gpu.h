@@ -16,7 +16,7 @@ namespace kvtier::transfer {
 // Buffers on the card between the copy engine and a kernel, used in turn.
 class StagingRing {
  public:
-  static constexpr std::size_t kBuffers = 3;
+  static constexpr std::size_t kBuffers = 4;
 
   // Once. Errors: io, no_space.
   Result<void> make(CudaPools& pools);

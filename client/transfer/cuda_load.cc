@@ -124,6 +124,7 @@ Result<CudaPools::Memory> CudaLoad::fetch_headers(const std::vector<HeldBlocks::
 
 void CudaLoad::choose_parts() {
   far_.thread_blocks = kFarThreadBlocks;
+  far_.on_device = false;
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {
     const session::SlotRef& slot = slots_[i];
     std::byte* at = slot.gpu_address();
@@ -171,7 +172,7 @@ Result<void> CudaLoad::launch(Stream stream) {
   std::unique_lock<std::mutex> ring;
   if (runs_.uses_ring()) ring = std::unique_lock(gpu_->ring().mutex);
   // The link is busy while the tables are written.
-  runs_.start();
+  if (auto good = runs_.start(); !good) return good;
   if (auto good = send_tables(runs_table); !good) return good;
   for (const LayerRange& layers : groups) {
     if (auto good = launch_group(layers); !good) return good;
@@ -326,6 +327,7 @@ void CudaLoad::launch_layers(const Part& part, const LayerRange& layers) const {
   args.k_pages = k + std::size_t{layers.first} * count;
   args.v_pages = k + std::size_t{layout_.layers + layers.first} * count;
   args.thread_blocks = part.thread_blocks;
+  args.on_device = part.on_device;
   kernels::cuda::gather_and_dequantise(args, stream_);
 }
 

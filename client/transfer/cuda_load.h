@@ -39,6 +39,7 @@ class CudaLoad final : public Loading {
   struct Part {
     std::vector<RecordCopy> copies;
     std::uint32_t thread_blocks = 0;
+    bool on_device = true;                  // where the copies are from
     std::byte* table_written = nullptr;     // its pointers, as the CPU writes them
     const std::byte* table_read = nullptr;  // and as the device reads them
   };

@@ -45,6 +45,7 @@ class CudaPools : public std::enable_shared_from_this<CudaPools> {
     Memory& operator=(Memory&& other) noexcept;
     ~Memory() { give_back(); }
     std::byte* get() const noexcept { return data_; }
+    explicit operator bool() const noexcept { return data_ != nullptr; }
     template <class T>
     T* at(std::size_t offset) const noexcept {
       return reinterpret_cast<T*>(data_ + offset);

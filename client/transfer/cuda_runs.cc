@@ -93,12 +93,17 @@ std::size_t CudaRuns::prepare(const std::vector<LayerRange>& groups) {
     widest = std::max(widest, range.end - range.begin);
     most_layers = std::max(most_layers, group.end - group.first);
   }
+  std::size_t staged = 0;
+  for (const Run& run : staged_) staged += run.count;
   if (!pages_.of_records()) {
-    scales_bytes_ = round_up(scales_of(layout_, most_layers), 256);
-    widest = scales_bytes_ + most_layers * layout_.layer_bytes;
+    if (has_scales(layout_.format)) scales_bytes_ = scales_of(layout_, layout_.layers);
+    widest = most_layers * layout_.layer_bytes;
   }
   pitch_ = round_up(widest, 256);
-  chunk_blocks_ = static_cast<std::uint32_t>(StagingRing::kBytes / pitch_);
+  // All of about one size: behind a small one the copy engine waits.
+  const std::size_t room = StagingRing::kBytes / pitch_;
+  const std::size_t shares = (staged + room - 1) / room;
+  chunk_blocks_ = static_cast<std::uint32_t>((staged + shares - 1) / shares);
   Chunk chunk;
   for (Run run : staged_) {
     while (run.count > 0) {
@@ -106,7 +111,9 @@ std::size_t CudaRuns::prepare(const std::vector<LayerRange>& groups) {
       chunk.runs.push_back({run.from, run.block, count, run.descends});
       chunk.count += count;
       run.skip(count, layout_.record_bytes);
-      if (chunk.count == chunk_blocks_) chunks_.push_back(std::exchange(chunk, {}));
+      if (chunk.count < chunk_blocks_) continue;
+      const std::uint32_t next = chunk.first + chunk.count;
+      chunks_.push_back(std::exchange(chunk, {.runs = {}, .first = next}));
     }
   }
   if (chunk.count > 0) chunks_.push_back(std::move(chunk));
@@ -157,7 +164,8 @@ void CudaRuns::write_table(std::byte* written, const std::byte* read) {
 bool CudaRuns::launch(std::size_t group) {
   const ByteRange range = bytes_of(groups_[group], layout_);
   for (const Run& run : direct_)
-    copy_rows(pages_.record(run.block) + range.begin, layout_.record_bytes, run, range);
+    copy_rows(pages_.record(run.block) + range.begin, layout_.record_bytes, run, range,
+              gpu_.streams().load.get());
   if (chunks_.empty()) return false;
   StagingRing& ring = gpu_.ring();
   const cudaStream_t unpacking = gpu_.streams().unpack.get();
@@ -171,9 +179,30 @@ bool CudaRuns::launch(std::size_t group) {
   return true;
 }
 
-void CudaRuns::start() {
+Result<void> CudaRuns::start() {
+  if (scales_bytes_ > 0 && !chunks_.empty()) {
+    const std::size_t rows = chunks_.back().first + chunks_.back().count;
+    auto memory = gpu_.pools().memory(CudaPools::Kind::device, rows * scales_bytes_);
+    if (!memory) return memory.error();
+    scales_ = std::move(*memory);
+  }
   for (std::size_t c = 0; c < std::min(chunks_.size(), StagingRing::kBuffers); ++c)
     started_.push_back(fill_next(chunks_[c], groups_[0]));
+  if (scales_) copy_scales();
+  return {};
+}
+
+// Beside the first of the payload, on the stream of what uses them.
+void CudaRuns::copy_scales() const {
+  std::byte* to = scales_.get();
+  for (const Chunk& chunk : chunks_) {
+    for (const Run& run : chunk.runs) {
+      copy_rows(to, scales_bytes_, run,
+                {layout_.scales_offset, layout_.scales_offset + scales_bytes_},
+                gpu_.streams().unpack.get());
+      to += run.count * scales_bytes_;
+    }
+  }
 }
 
 // Returns the buffer that it is in.
@@ -188,32 +217,23 @@ std::size_t CudaRuns::fill_next(const Chunk& chunk, const LayerRange& layers) {
 }
 
 void CudaRuns::copy_rows(std::byte* to, std::size_t to_pitch, const Run& run,
-                         const ByteRange& range) const {
+                         const ByteRange& range, cudaStream_t stream) const {
   check(cudaMemcpy2DAsync(to, to_pitch, run.from + range.begin, layout_.record_bytes,
-                          range.end - range.begin, run.count, cudaMemcpyDefault,
-                          gpu_.streams().load.get()),
+                          range.end - range.begin, run.count, cudaMemcpyDefault, stream),
         "a copy of a run of records");
 }
 
 void CudaRuns::stage(const Chunk& chunk, std::byte* buffer, const LayerRange& layers) const {
+  const std::size_t payload = layout_.header_bytes + layers.first * layout_.layer_bytes;
+  const ByteRange of_pages{payload, payload + (layers.end - layers.first) * layout_.layer_bytes};
+  const ByteRange range = pages_.of_records() ? bytes_of(layers, layout_) : of_pages;
   for (const Run& run : chunk.runs) {
-    if (pages_.of_records()) {
-      copy_rows(buffer, pitch_, run, bytes_of(layers, layout_));
-    } else {
-      const std::size_t payload = layout_.header_bytes + layers.first * layout_.layer_bytes;
-      const std::uint32_t count = layers.end - layers.first;
-      if (has_scales(layout_.format)) {
-        const std::size_t scales = layout_.scales_offset + scales_of(layout_, layers.first);
-        copy_rows(buffer, pitch_, run, {scales, scales + scales_of(layout_, count)});
-      }
-      copy_rows(buffer + scales_bytes_, pitch_, run,
-                {payload, payload + count * layout_.layer_bytes});
-    }
+    copy_rows(buffer, pitch_, run, range, gpu_.streams().load.get());
     buffer += run.count * pitch_;
   }
 }
 
-// A buffer's records are short ones: the scales of the group's layers, then their payload.
+// A buffer's records are short ones, the payload of the group's layers alone.
 void CudaRuns::unpack(const Chunk& chunk, std::size_t buffer, std::size_t group) const {
   const LayerRange& layers = groups_[group];
   const auto* from = reinterpret_cast<const std::byte* const*>(table_) + buffer * chunk_blocks_;
@@ -228,8 +248,7 @@ void CudaRuns::unpack(const Chunk& chunk, std::size_t buffer, std::size_t group)
   kernels::cuda::TransferArgs args;
   args.layout = layout_;
   args.layout.layers = layers.end - layers.first;
-  args.layout.scales_offset = 0;
-  args.layout.header_bytes = scales_bytes_;
+  args.layout.header_bytes = 0;
   args.layers = args.layout.layers;
   args.blocks = chunk.count;
   args.records = from;
@@ -237,6 +256,11 @@ void CudaRuns::unpack(const Chunk& chunk, std::size_t buffer, std::size_t group)
   args.k_pages = pages + std::size_t{layers.first} * chunk.count;
   args.v_pages = pages + std::size_t{layout_.layers + layers.first} * chunk.count;
   args.thread_blocks = kUnpackThreadBlocks;
+  args.on_device = true;
+  if (scales_) {
+    args.scales = scales_.at<float>(chunk.first * scales_bytes_ + scales_of(layout_, layers.first));
+    args.scales_pitch = static_cast<std::uint32_t>(scales_bytes_ / sizeof(float));
+  }
   kernels::cuda::gather_and_dequantise(args, stream);
 }
 

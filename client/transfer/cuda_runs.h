@@ -40,8 +40,8 @@ class CudaRuns {
   // How much of the load's table is for this; `groups` are all the load will launch.
   std::size_t prepare(const std::vector<LayerRange>& groups);
   // Fills the ring with the first of it, which needs no table. The ring is the caller's until the
-  // last launch(). Throws CudaError.
-  void start();
+  // last launch(). Errors: no_space, io. Throws CudaError.
+  Result<void> start();
   bool uses_ring() const noexcept { return !staged_.empty(); }
   // That part of the table: as the CPU writes it, and where the device will read it.
   void write_table(std::byte* written, const std::byte* read);
@@ -70,13 +70,16 @@ class CudaRuns {
   // Runs that fill one buffer, and the place of their pages' addresses in the table.
   struct Chunk {
     std::vector<Run> runs;
+    std::uint32_t first = 0;  // rows of earlier chunks
     std::uint32_t count = 0;
     std::size_t table = 0;
   };
 
   bool follows(const RecordCopy& one, const RecordCopy& next, bool descending) const noexcept;
   void add(Run run);
-  void copy_rows(std::byte* to, std::size_t to_pitch, const Run& run, const ByteRange& range) const;
+  void copy_rows(std::byte* to, std::size_t to_pitch, const Run& run, const ByteRange& range,
+                 cudaStream_t stream) const;
+  void copy_scales() const;
   std::size_t fill_next(const Chunk& chunk, const LayerRange& layers);
   void stage(const Chunk& chunk, std::byte* buffer, const LayerRange& layers) const;
   void unpack(const Chunk& chunk, std::size_t buffer, std::size_t group) const;
@@ -92,7 +95,8 @@ class CudaRuns {
   std::vector<LayerRange> groups_;
   std::vector<Chunk> chunks_;
   std::size_t pitch_ = 0;         // of a record in a buffer
-  std::size_t scales_bytes_ = 0;  // before its payload, for K and V pages
+  std::size_t scales_bytes_ = 0;  // of a record, where K and V pages need them
+  CudaPools::Memory scales_;      // of all staged records, brought at once: small rows are slow
   std::uint32_t chunk_blocks_ = 0;
   const std::byte* table_ = nullptr;
   std::vector<std::size_t> started_;  // buffers of the first chunks of the first group

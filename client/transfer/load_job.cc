@@ -27,9 +27,13 @@ void LoadJob::verify() {
   const auto blocks = hold_->snapshot();
   const auto count = std::min<std::size_t>(blocks.size(), pages_.blocks());
   const std::size_t bytes = hold_->ns().layout.record_bytes;
-  auto proven = prove(*hold_, blocks, count, [&](std::uint32_t i) {
+  const auto record_of = [&](std::uint32_t i) {
     return std::span<const std::byte>(blocks[i].slot.bytes().first(bytes));
-  });
+  };
+  PayloadHolds payload;
+  if (hold_->session()->verify_loads())
+    payload = [&](std::uint32_t i) { return payload_holds(record_of(i), hold_->ns().layout); };
+  auto proven = prove(*hold_, blocks, count, record_of, payload);
   slots_ = std::move(proven.slots);
   faults_ = std::move(proven.faults);
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {

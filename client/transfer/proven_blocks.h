@@ -18,10 +18,14 @@ struct ProvenBlocks {
 // Where the CPU finds the header and proof of block `i` (layout.header_bytes or more).
 using HeaderOf = std::function<std::span<const std::byte>(std::uint32_t i)>;
 
+// Whether the payload of block `i`, whose header holds, has the checksum that its header gives.
+using PayloadHolds = std::function<bool(std::uint32_t i)>;
+bool payload_holds(std::span<const std::byte> record, const RecordLayout& layout);
+
 // Looks at the first `count` blocks of the lease as `blocks` (a snapshot of it) shows them, up to
 // the first that is still on its way or does not hold. Counts faults and reports bad keys.
 ProvenBlocks prove(const session::HeldBlocks& hold,
                    const std::vector<session::HeldBlocks::Block>& blocks, std::size_t count,
-                   const HeaderOf& header_of);
+                   const HeaderOf& header_of, const PayloadHolds& payload_of = {});
 
 }  // namespace kvtier::transfer

@@ -28,6 +28,10 @@ WriteBackJob::WriteBackJob(std::shared_ptr<session::Session> session,
   ended_ = work_.blocks == 0;
 }
 
+bool WriteBackJob::verify_loads() const noexcept {
+  return session_->verify_loads();
+}
+
 bool WriteBackJob::cached(const Key& key) const noexcept {
   return session_->directory().read(
       [&](const DirectoryView* view) { return view != nullptr && !view->find(key).empty(); });
@@ -141,6 +145,7 @@ CopyJob::Step HostWriteBackJob::step() noexcept {
     const auto record = slots.host->ref.bytes().first(layout().record_bytes);
     write_header_of(block, record);
     pages().store(block, record.data());
+    if (verify_loads()) (void)seal_checksums(record);  // its header is ours, so it fits
     if (slots.device) {
       std::memcpy(slots.device->ref.bytes().data(), record.data(), record.size());
     }

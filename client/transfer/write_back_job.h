@@ -66,6 +66,7 @@ class WriteBackJob : public CopyJob {
   std::uint32_t blocks() const noexcept { return work_.blocks; }
   const PageTable& pages() const noexcept { return work_.pages; }
   const RecordLayout& layout() const noexcept { return ns_->layout; }
+  bool verify_loads() const noexcept;
   // Ends the job with what is not settled yet dropped.
   void drop_rest() noexcept;
 

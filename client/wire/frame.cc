@@ -165,6 +165,7 @@ Result<void> FrameWriter::send(int socket) {
     }
     next.descriptor.reset();
     next.sent += static_cast<std::size_t>(sent);
+    sent_ += static_cast<std::uint64_t>(sent);
     if (next.sent < next.bytes.size()) continue;
     bytes_ -= next.bytes.size();
     queue_.pop_front();

@@ -54,6 +54,7 @@ class Frame {
 
   // Calls `use(Message::Reader)`. Errors: malformed, when the bytes are not a Message.
   Result<void> read(const std::function<void(Message::Reader)>& use) const;
+  std::size_t bytes() const noexcept { return words_.size() * sizeof(capnp::word); }
   // Takes the frame's descriptor; empty if it had none.
   UniqueFd take_descriptor();
 
@@ -68,6 +69,8 @@ class FrameReader {
   // Reads what the socket has without waiting and appends whole frames to `frames`, at most
   // `frames_max`. Errors: unavailable (the peer closed), malformed (saying what), io.
   Result<void> receive(int socket, std::vector<Frame>& frames, std::size_t frames_max = 64);
+  // Whether part of a frame has come.
+  bool in_progress() const noexcept { return in_body_ || !header_.empty(); }
 
  private:
   Result<void> take_header();
@@ -89,6 +92,9 @@ class FrameWriter {
   // Sends what the socket takes without waiting. Errors: unavailable, io.
   Result<void> send(int socket);
   bool empty() const noexcept { return queue_.empty(); }
+  std::size_t bytes() const noexcept { return bytes_; }
+  // Of all that was ever sent: what tells a peer that reads slowly from one that does not.
+  std::uint64_t sent() const noexcept { return sent_; }
 
  private:
   struct Pending {
@@ -98,6 +104,7 @@ class FrameWriter {
   };
   std::size_t bytes_max_;
   std::size_t bytes_ = 0;
+  std::uint64_t sent_ = 0;
   std::deque<Pending> queue_;
 };
 

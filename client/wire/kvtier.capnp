@@ -43,23 +43,21 @@ struct Message {
     # Later additions, client to daemon and back.
     scrub @26 :ScrubRequest;     # answered by scrubReply
     scrubReply @27 :ScrubReport;
-    inspect @28 :InspectRequest; # answered by inspected
-    inspected @29 :Inspected;
-    pin @30 :PinRequest;         # answered by pinned
-    pinned @31 :Pinned;
-    unpin @32 :UnpinRequest;     # answered by unpinned
-    unpinned @33 :UInt64;        # blocks
-    invalidate @34 :NamespaceFilter;  # answered by invalidated
-    invalidated @35 :Invalidated;
-    sessions @36 :Void;          # answered by sessionsReply
-    sessionsReply @37 :List(SessionInfo);
-    quotas @38 :Void;            # answered by quotasReply
-    quotasReply @39 :List(Quota);
-    setQuota @40 :SetQuota;      # answered by done
+    setQuota @28 :QuotaRequest;  # answered by done
+    inspect @29 :InspectRequest; # answered by inspected
+    inspected @30 :Inspected;
+    pin @31 :PinRequest;         # answered by pinned
+    pinned @32 :Pinned;
+    unpin @33 :UnpinRequest;     # answered by unpinned
+    unpinned @34 :UInt64;        # blocks
+    invalidate @35 :NamespaceFilter;  # answered by invalidated
+    invalidated @36 :Invalidated;
+    sessions @37 :Void;          # answered by sessionsReply
+    sessionsReply @38 :List(SessionInfo);
 
     # Event, id 0: this handle's namespace was invalidated. Nothing more is found, reserved or
     # committed under it; a client that has loaded the new weights opens it again.
-    namespaceClosed @41 :UInt32;
+    namespaceClosed @39 :UInt32;
   }
 }
 
@@ -89,6 +87,7 @@ struct Hello {
   name @2 :Text;
   gpu @3 :Data;                  # the UUID (16 bytes) of the client's GPU; empty: it has none. A GPU that
                                  # the daemon emulates has its number in the last byte, zeros before
+  readOnly @4 :Bool;             # asks for no more: memory that cannot be written, and no writing requests
 }
 
 struct Welcome {
@@ -100,6 +99,7 @@ struct Welcome {
   frameBytesMax @5 :UInt32;
   device @6 :UInt8;              # the number of the client's GPU in the directory's words; 31: the device
                                  # tier is not on it. Slots of that tier are only ever named on this GPU
+  readOnly @7 :Bool;             # asked for, or all that this peer may have
 }
 
 # A slot is named by extent << 32 | slot. 0 is no slot (extents count from 1).
@@ -282,20 +282,6 @@ struct SessionInfo {
   namespaces @8 :UInt32;
 }
 
-# Of one tenant, in every tier.
-struct Quota {
-  tenant @0 :Text;
-  usedBytes @1 :List(UInt64);    # per tier
-  quotaBytes @2 :List(UInt64);   # 0: none
-  guaranteedBytes @3 :List(UInt64);
-}
-
-struct SetQuota {
-  tenant @0 :Text;
-  tier @1 :UInt8;
-  bytes @2 :UInt64;              # 0: none
-}
-
 struct Status {
   version @0 :Text;
   bootId @1 :Data;
@@ -317,7 +303,12 @@ struct Status {
   disks @17 :List(Disk);
   orphans @18 :UInt64;           # blocks on disk whose namespace nobody has opened since the index was lost
   gpus @19 :List(Gpu);           # the parts of the device tier
-  pid @20 :UInt32;               # of kvtierd
+  tenants @20 :List(Tenant);     # those that the asking peer may use
+  peers @21 :List(Peer);         # the sessions; of its own user only, where the asking peer is no admin
+  turnedAway @22 :UInt64;        # connections, at a bound on sessions
+  denied @23 :UInt64;            # requests that the peer has no right to
+  refusedReports @24 :UInt64;    # of bad keys: not leased, or the record holds
+  pid @25 :UInt32;               # of kvtierd
 
   struct Tier {
     tier @0 :UInt8;
@@ -363,6 +354,37 @@ struct Status {
     corrupt @11 :UInt64;         # records that did not hold
     bytesRead @12 :UInt64;       # records, since the daemon started
   }
+}
+
+struct Tenant {
+  name @0 :Text;
+  isolated @1 :Bool;
+  usedBytes @2 :List(UInt64);    # per tier: of slots, sealed, reserved and quarantined ones
+  quotaBytes @3 :List(UInt64);   # per tier, over all GPUs or directories; the highest number: none
+  guaranteedBytes @4 :List(UInt64);
+  namespaces @5 :UInt32;
+}
+
+struct Peer {
+  session @0 :UInt64;
+  name @1 :Text;
+  pid @2 :UInt32;
+  uid @3 :UInt32;
+  gid @4 :UInt32;
+  readOnly @5 :Bool;
+  admin @6 :Bool;
+  leases @7 :UInt32;
+  leasedBlocks @8 :UInt64;
+  reservedSlots @9 :UInt64;
+  unsentBytes @10 :UInt64;
+}
+
+# Limits of a tenant, until the daemon ends. What a tenant has above a new quota is evicted in steps.
+struct QuotaRequest {
+  tenant @0 :Text;
+  tier @1 :UInt8;
+  quotaBytes @2 :UInt64;         # of the device tier on each GPU; the highest number: none
+  guaranteedBytes @3 :UInt64;
 }
 
 struct ScrubRequest {

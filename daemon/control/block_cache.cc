@@ -13,8 +13,10 @@ namespace kvtier::daemon {
 
 BlockCache::BlockCache(Options options, Ports ports)
     : options_(options),
-      catalogue_(options.blocks_max, *ports.directory),
-      host_(Tier::host, options.host, ports.host, [this] { return next_extent(0); }),
+      catalogue_(options.blocks_max, *ports.directory, options.tenants),
+      host_(
+          Tier::host, options.host, ports.host, [this] { return next_extent(0); }, 0,
+          &catalogue_.tenants()),
       disk_(options.disk, ports.disks, catalogue_, host_),
       pins_(catalogue_,
             [this](Tier tier, std::uint32_t device) { return pinned_bytes_max(tier, device); }) {
@@ -24,7 +26,7 @@ BlockCache::BlockCache(Options options, Ports ports)
   for (std::uint32_t device = 0; device < ports.devices.size(); ++device) {
     devices_.push_back(std::make_unique<MemoryTier>(
         Tier::device, of_device, ports.devices[device],
-        [this, device] { return next_extent(device); }, device));
+        [this, device] { return next_extent(device); }, device, &catalogue_.tenants()));
   }
   disk_.on_unheld = [this](BlockId id) { settle(id); };
   disk_.on_lost = [this](BlockId id) { pins_.unpin(id, Tier::disk); };
@@ -45,7 +47,13 @@ Result<void> BlockCache::recover() {
 
 Result<std::uint16_t> BlockCache::open_namespace(std::span<const std::byte> encoded) {
   forget_misfits(encoded);
-  auto ns = catalogue_.namespaces().open(encoded);
+  const auto known = catalogue_.namespaces().find(NamespaceId{xxh3_128(encoded)});
+  const TenantId before = known ? catalogue_.namespaces()[*known].tenant : kDefaultTenant;
+  auto ns = catalogue_.open_namespace(encoded);
+  if (ns && known) {
+    const KnownNamespace& of = catalogue_.namespaces()[*ns];
+    disk_.move_usage(before, of.tenant, of.bytes[index_of(Tier::disk)]);
+  }
   if (ns && !std::exchange(catalogue_.namespaces()[*ns].remembered, true)) {
     disk_.remember_namespace(*ns);
   }
@@ -65,78 +73,6 @@ void BlockCache::forget_misfits(std::span<const std::byte> encoded) {
   drop(*known, TierSet{}.with(Tier::disk));
 }
 
-// ---- room
-
-std::optional<Place> BlockCache::room(MemoryTier& tier, std::uint64_t record_bytes) {
-  if (auto free = tier.take(record_bytes)) return free;
-  const BlockId victim = catalogue_.oldest(tier.tier(), record_bytes, tier.device());
-  if (victim != kNoBlock) {
-    evict(tier, victim);
-    return tier.take(record_bytes);
-  }
-  if (empty_an_extent_for(tier, record_bytes)) return tier.take(record_bytes);
-  return std::nullopt;
-}
-
-void BlockCache::evict(MemoryTier& tier, BlockId id) {
-  remove_from(id, tier.tier());
-  ++counts_.evictions[index_of(tier.tier())];
-  KVTIER_POINT("daemon.memory.evicted");
-}
-
-// Records of one size have no room while others fill the tier: an extent of theirs that nobody uses
-// is emptied and given back to the system, the one of the coldest block if possible.
-bool BlockCache::empty_an_extent_for(MemoryTier& tier, std::uint64_t record_bytes) {
-  const std::size_t t = index_of(tier.tier());
-  const BlockId coldest =
-      catalogue_.oldest_of_other_size(tier.tier(), record_bytes, 1U << tier.device());
-  const std::uint32_t preferred =
-      coldest == kNoBlock ? 0 : catalogue_.block(coldest).places[t].container;
-  const auto chosen = [&](bool any) -> storage::Extent* {
-    storage::Extent* found = nullptr;
-    tier.each_extent([&](storage::Extent& extent) {
-      if (found != nullptr || extent.shape().slot_bytes == record_bytes) return;
-      if (!any && extent.id().value != preferred) return;
-      for (std::uint32_t slot = 0; slot < extent.shape().slots(); ++slot) {
-        const auto state = extent.table().entry(slot).state;
-        if (state == storage::SlotState::free) continue;
-        if (state != storage::SlotState::sealed) return;
-        const BlockId id = tier.block_at({extent.id().value, slot});
-        if (catalogue_.block(id).holds[t] != 0) return;
-      }
-      found = &extent;
-    });
-    return found;
-  };
-  storage::Extent* extent = chosen(false);
-  if (extent == nullptr) extent = chosen(true);
-  if (extent == nullptr) return false;
-  for (std::uint32_t slot = 0; slot < extent->shape().slots(); ++slot) {
-    const BlockId id = tier.block_at({extent->id().value, slot});
-    if (id != kNoBlock) evict(tier, id);
-  }
-  return tier.retire_extent(extent->id());
-}
-
-// The least recently used block that nobody holds anywhere leaves every tier.
-bool BlockCache::make_index_room() {
-  for (const Tier tier : {Tier::disk, Tier::host, Tier::device}) {
-    BlockId id = catalogue_.oldest(tier);
-    // Held in another tier, perhaps.
-    for (std::uint32_t passed = 0; id != kNoBlock && passed < limits::kVisitStep; ++passed) {
-      if (Catalogue::unheld(catalogue_.block(id))) break;
-      id = catalogue_.evicted_after(id, tier);
-    }
-    if (id == kNoBlock || !Catalogue::unheld(catalogue_.block(id))) continue;
-    for (const Tier memory_tier : {Tier::device, Tier::host}) {
-      if (catalogue_.block(id).tiers.has(memory_tier)) ++counts_.evictions[index_of(memory_tier)];
-    }
-    remove_everywhere(id);
-    return true;
-  }
-  return false;
-}
-
 // ---- reservations and commits
 
 std::vector<SlotName> BlockCache::reserve(SessionId session, ProcessId process, std::uint16_t ns,
@@ -148,14 +84,16 @@ std::vector<SlotName> BlockCache::reserve(SessionId session, ProcessId process, 
   }
   MemoryTier& memory_tier = memory(tier, device);
   const std::uint64_t bytes = catalogue_.namespaces()[ns].layout.record_bytes;
-  // A quarter of the tier at most is on its way to be filled for one process.
-  const std::uint64_t share = std::clamp<std::uint64_t>(memory_tier.slots_possible(bytes) / 4, 1,
-                                                        limits::kReservedPerProcessMax);
+  // A quarter at most of what the tenant may have of the tier is on its way to be filled for one
+  // process.
+  const TenantId tenant = catalogue_.namespaces()[ns].tenant;
+  const std::uint64_t share = std::clamp<std::uint64_t>(
+      memory_tier.slots_possible(bytes, tenant) / 4, 1, limits::kReservedPerProcessMax);
   EvictionAhead ahead(catalogue_, tier, bytes, memory_tier.device());
   while (slots.size() < count &&
          reservations_.held_by(process, tier, memory_tier.device()) < share) {
     ahead.step();
-    const auto at = room(memory_tier, bytes);
+    const auto at = room(memory_tier, tenant, bytes);
     if (!at) break;
     memory_tier.table(*at).set_reserved(at->slot, process.pid, process.start_time);
     reservations_.add(slot_name(*at), tier, session, process);
@@ -210,8 +148,11 @@ BlockCache::Taken BlockCache::take_slot(SlotName name, Tier tier, BlockId& id, s
   const KnownNamespace& known = catalogue_.namespaces()[ns];
   const Place at = place_named(name);
   MemoryTier& into = memory(tier, at);
+  // Of the right size, and taken for the same tenant: what it counts and who sees it follow from
+  // that.
   const bool fits =
-      into.extent(ExtentId(at.container))->shape().slot_bytes == known.layout.record_bytes;
+      into.extent(ExtentId(at.container))->shape().slot_bytes == known.layout.record_bytes &&
+      into.tenant_of(at) == known.tenant;
   const auto record = into.slot(at);
   const BlockIdentity identity{known.id, block.key, block.parent, block.block_index};
   // What cannot be read here has been read where the block came from or went to as well; without
@@ -225,7 +166,8 @@ BlockCache::Taken BlockCache::take_slot(SlotName name, Tier tier, BlockId& id, s
     return Taken::no;
   }
   if (id == kNoBlock) {
-    if (catalogue_.size() == catalogue_.capacity() && !make_index_room()) return Taken::no;
+    if (catalogue_.size() == catalogue_.capacity() && !make_index_room(known.tenant))
+      return Taken::no;
     id = catalogue_.add(ns, block.key, block.parent, block.block_index);
     // Never newer than its parent, so that the order restored from stamps has tails before heads.
     const BlockId parent = catalogue_.find(ns, block.parent);

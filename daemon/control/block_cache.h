@@ -11,9 +11,11 @@
 
 #include "daemon/control/catalogue.h"
 #include "daemon/control/disk_tier.h"
+#include "daemon/control/held_share.h"
 #include "daemon/control/memory_tier.h"
 #include "daemon/control/pins.h"
 #include "daemon/control/reservations.h"
+#include "daemon/limits.h"
 #include "daemon/control/selection.h"
 #include "kvtier/result.h"
 
@@ -37,6 +39,10 @@ class BlockCache {
     MemoryTier::Options device, host;  // the device tier's of each GPU
     DiskTier::Options disk;
     std::uint32_t pinned_percent_max = 25;  // of each part of a tier
+    Tenants tenants{};
+    std::uint32_t leases_per_session = limits::kLeasesPerSessionMax;
+    // Of what its tenant may have of a memory tier, the part that one session may hold leased.
+    std::uint32_t leased_percent = 100;
   };
   struct Ports {
     std::vector<storage::MemoryExtents*> devices;  // one a GPU; none: no device tier
@@ -89,11 +95,22 @@ class BlockCache {
   void end_session(SessionId session);
   void end_process(ProcessId process);
 
-  // A client found that this block does not hold: it is found no more.
+  // This block does not hold: it is found no more.
   void forget(std::uint16_t ns, const Key& key);
+  // A client, which has opened these namespaces, found that these blocks do not hold. Believed of
+  // those that the session holds leased, unless the daemon finds that the record holds. Returns how
+  // many were not believed.
+  std::uint64_t report_bad(SessionId session, std::span<const std::uint16_t> namespaces,
+                           std::span<const Key> keys);
   // Drops unheld placements. Returns how many blocks lost at least one.
   std::uint64_t drop(std::optional<std::uint16_t> ns, TierSet tiers);
   void flush(std::function<void(Result<void>)> done) { disk_.flush(std::move(done)); }
+
+  // What the tenant has above the new quota goes with trim() and as it needs room. Errors: invalid
+  // (guarantees that do not fit quota or tier).
+  Result<void> set_limits(TenantId tenant, Tier tier, TenantLimits limits);
+  // About once a second.
+  void trim();
 
   struct Landed {
     std::uint32_t block;  // index in the lease
@@ -135,12 +152,18 @@ class BlockCache {
   const CacheCounts& counts() const noexcept { return counts_; }
   const Reservations& reservations() const noexcept { return reservations_; }
   std::size_t leases() const noexcept { return leases_.size(); }
+  struct SessionCounts {
+    std::uint64_t leases = 0, leased_blocks = 0;
+  };
+  SessionCounts held_by(SessionId session) const;
 
  private:
   struct Leased {
     BlockId block = kNoBlock;  // kNoBlock: failed
     Tier tier = Tier::host;
     bool pending = false;
+    BlockId counted{};  // as it was granted, for the session's share
+    std::uint64_t bytes = 0;
   };
   struct Lease {
     SessionId session;  // 0: released; it ends when the last of its disk reads does
@@ -149,6 +172,7 @@ class BlockCache {
   struct SessionLeases {
     std::vector<LeaseId> ids;
     std::size_t blocks = 0;
+    HeldShare share;
   };
   struct Waiter {
     LeaseId lease;
@@ -161,7 +185,11 @@ class BlockCache {
     Landed landed;
   };
 
+  bool holds_in(BlockId id, Tier tier);
   void forget_misfits(std::span<const std::byte> encoded);
+  bool within_share(SessionLeases& of_session, std::span<const Leased> before,
+                    const Leased& leased, std::uint32_t device) const;
+  static void uncount(SessionLeases& of_session, std::span<const Leased> blocks);
   std::optional<Leased> hold_in_memory(BlockId id, std::uint32_t device);
   void note_access(const std::vector<Leased>& held, Grant& grant);
   void seen_again(BlockId id);
@@ -171,10 +199,14 @@ class BlockCache {
   void end_lease(const Lease& lease);
   void end_or_wait(LeaseId id, Lease& lease);
   void settle(BlockId id);
-  std::optional<Place> room(MemoryTier& tier, std::uint64_t record_bytes);
+  // block_room.cc
+  bool may_take(const MemoryTier& tier, TenantId needy, TenantId from, std::uint64_t bytes) const;
+  std::optional<Place> room(MemoryTier& tier, TenantId tenant, std::uint64_t record_bytes);
+  bool make_quota_room(MemoryTier& tier, TenantId tenant, std::uint64_t record_bytes);
   void evict(MemoryTier& tier, BlockId id);
-  bool empty_an_extent_for(MemoryTier& tier, std::uint64_t record_bytes);
-  bool make_index_room();
+  bool may_empty(MemoryTier& tier, storage::Extent& extent, TenantId tenant);
+  bool empty_an_extent_for(MemoryTier& tier, TenantId tenant, std::uint64_t record_bytes);
+  bool make_index_room(TenantId tenant);
   bool valid(const NewBlock& block, std::uint16_t ns) const;
   void seal(BlockId id, MemoryTier& tier, Place at, const Key& parent);
   void remove_from(BlockId id, Tier tier);

@@ -14,7 +14,7 @@ namespace kvtier::daemon {
 BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::span<const Key> keys,
                                     std::uint32_t device) {
   SessionLeases& of_session = leases_of_[session];
-  if (of_session.ids.size() >= limits::kLeasesPerSessionMax) return {};
+  if (of_session.ids.size() >= options_.leases_per_session) return {};
   if (catalogue_.namespaces()[ns].closed) return {};
   keys = keys.first(std::min(keys.size(), limits::kBlocksLeasedPerSessionMax - of_session.blocks));
   // First everything in memory is held, so that making room for what is on disk cannot evict it.
@@ -25,6 +25,10 @@ BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::sp
   for (const BlockId id : found) {
     const auto leased = hold_in_memory(id, device);
     if (!leased) break;
+    if (!within_share(of_session, held, *leased, device)) {
+      if (!leased->pending) catalogue_.unhold(id, leased->tier);
+      break;
+    }
     held.push_back(*leased);
   }
   const LeaseId lease_id = next_lease_;
@@ -34,6 +38,7 @@ BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::sp
     if (!catalogue_.block(leased.block).loading && !start_load(leased.block)) {
       const std::vector<Leased> rest(held.begin() + static_cast<std::ptrdiff_t>(i), held.end());
       held.resize(i);
+      if (options_.leased_percent < 100) uncount(of_session, rest);
       end_lease({session, rest});
       break;
     }
@@ -53,13 +58,44 @@ BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::sp
 
 std::optional<BlockCache::Leased> BlockCache::hold_in_memory(BlockId id, std::uint32_t device) {
   TierSet tiers = catalogue_.reachable(id);
+  const std::uint64_t bytes = catalogue_.record_bytes(id);
   if (tiers.has(Tier::device) && catalogue_.device(id, Tier::device) != device)
     tiers = tiers.without(Tier::device);
   for (const Tier tier : {Tier::device, Tier::host}) {
-    if (tiers.has(tier) && catalogue_.hold(id, tier)) return Leased{id, tier, false};
+    if (tiers.has(tier) && catalogue_.hold(id, tier)) return Leased{id, tier, false, id, bytes};
   }
   if (!tiers.has(Tier::disk)) return std::nullopt;
-  return Leased{id, Tier::host, true};
+  return Leased{id, Tier::host, true, id, bytes};
+}
+
+// Counts the block for the session; false, and not counted, where that is more than it may hold of
+// the tier. `before` are those of the same lease.
+bool BlockCache::within_share(SessionLeases& of_session, std::span<const Leased> before,
+                              const Leased& leased, std::uint32_t device) const {
+  if (options_.leased_percent >= 100) return true;
+  const MemoryTier& in = leased.tier == Tier::device ? *devices_[device] : host_;
+  const std::uint64_t all = in.allowance(catalogue_.tenant(leased.block));
+  const std::uint64_t allowed =
+      all / 100 * options_.leased_percent + all % 100 * options_.leased_percent / 100;
+  return of_session.share.add(
+      leased.block, leased.tier, leased.bytes, allowed, [&](const auto& visit) {
+        for (const LeaseId id : of_session.ids) {
+          for (const Leased& held : leases_.at(id).blocks)
+            visit(held.counted, held.tier, held.bytes);
+        }
+        for (const Leased& held : before) visit(held.counted, held.tier, held.bytes);
+      });
+}
+
+void BlockCache::uncount(SessionLeases& of_session, std::span<const Leased> blocks) {
+  for (const Leased& leased : blocks)
+    of_session.share.remove(leased.counted, leased.tier, leased.bytes);
+}
+
+BlockCache::SessionCounts BlockCache::held_by(SessionId session) const {
+  const auto found = leases_of_.find(session);
+  if (found == leases_of_.end()) return {};
+  return {found->second.ids.size(), found->second.blocks};
 }
 
 void BlockCache::note_access(const std::vector<Leased>& held, Grant& grant) {
@@ -97,7 +133,7 @@ void BlockCache::seen_again(BlockId id) {
 
 bool BlockCache::start_load(BlockId id) {
   if (loading_.size() >= limits::kReadsWaitingMax) return false;
-  const auto to = room(host_, catalogue_.record_bytes(id));
+  const auto to = room(host_, catalogue_.tenant(id), catalogue_.record_bytes(id));
   if (!to) return false;
   host_.table(*to).set_reserved(to->slot, static_cast<std::uint32_t>(::getpid()), 0);
   catalogue_.set_loading(id, true);
@@ -169,6 +205,7 @@ bool BlockCache::release(SessionId session, LeaseId lease) {
   SessionLeases& of_session = leases_of_.at(session);
   std::erase(of_session.ids, lease);
   of_session.blocks -= found->second.blocks.size();
+  if (options_.leased_percent < 100) uncount(of_session, found->second.blocks);
   end_or_wait(lease, found->second);
   return true;
 }

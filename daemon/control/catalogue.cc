@@ -5,21 +5,48 @@
 
 #include "client/base/check.h"
 #include "client/base/prefetch.h"
+#include "client/record/digest.h"
 #include "daemon/control/disk_place.h"
 #include "daemon/limits.h"
 
 namespace kvtier::daemon {
 
-Catalogue::Catalogue(std::uint32_t blocks_max, DirectoryWriter& directory)
-    : index_(blocks_max, directory) {}
+Catalogue::Catalogue(std::uint32_t blocks_max, DirectoryWriter& directory, Tenants tenants)
+    : index_(blocks_max, directory), tenants_(std::move(tenants)), namespaces_(tenants_) {}
 
-LruList& Catalogue::list(Tier tier, ListName name) {
-  devices_[index_of(tier)] |= 1U << name.first;
-  return lists_[index_of(tier)].try_emplace(name, index_, tier).first->second;
+LruList& Catalogue::list(Tier tier, Order order) {
+  devices_[index_of(tier)] |= 1U << order.device;
+  return lists_[index_of(tier)].try_emplace(order, index_, tier).first->second;
 }
 
-Catalogue::ListName Catalogue::list_name(BlockId id, Tier tier) const noexcept {
-  return {device(id, tier), record_bytes(id)};
+Catalogue::Order Catalogue::order_of(BlockId id, Tier tier) const noexcept {
+  const KnownNamespace& known = namespaces_[index_[id].ns];
+  return {device(id, tier), known.layout.record_bytes, known.tenant};
+}
+
+Result<std::uint16_t> Catalogue::open_namespace(std::span<const std::byte> encoded) {
+  // An orphan's blocks are on disk alone, and nobody holds them.
+  std::vector<std::vector<BlockId>> moving(limits::kDisksMax);  // oldest first
+  const auto known = namespaces_.find(NamespaceId{xxh3_128(encoded)});
+  const bool orphans = tenants_.size() > 1 && known && namespaces_[*known].is_orphan() &&
+                       namespaces_[*known].blocks != 0;
+  const std::uint64_t bytes = orphans ? namespaces_[*known].layout.record_bytes : 0;
+  for (std::uint32_t disk = 0; orphans && disk < limits::kDisksMax; ++disk) {
+    const auto from = lists_[index_of(Tier::disk)].find({disk, bytes, kDefaultTenant});
+    if (from == lists_[index_of(Tier::disk)].end()) continue;
+    for (BlockId id = from->second.oldest(); id != kNoBlock; id = evicted_after(id, Tier::disk)) {
+      if (index_[id].ns == *known) moving[disk].push_back(id);
+    }
+  }
+  const auto opened = namespaces_.open(encoded);
+  if (!opened || !orphans || namespaces_[*opened].tenant == kDefaultTenant) return opened;
+  for (std::uint32_t disk = 0; disk < limits::kDisksMax; ++disk) {
+    for (auto id = moving[disk].rbegin(); id != moving[disk].rend(); ++id) {
+      list(Tier::disk, {disk, bytes, kDefaultTenant}).remove(*id);
+      list(*id, Tier::disk).push_oldest(*id);
+    }
+  }
+  return opened;
 }
 
 std::uint32_t Catalogue::device(BlockId id, Tier tier) const noexcept {
@@ -108,7 +135,7 @@ void Catalogue::enlist(BlockId id, Tier tier, const Key& parent) {
   const std::size_t t = index_of(tier);
   const BlockId up = parent.is_zero() ? kNoBlock : find(index_[id].ns, parent);
   if (up != kNoBlock && index_[up].tiers.has(tier) && index_[up].holds[t] == 0 &&
-      list_name(up, tier) == list_name(id, tier)) {
+      order_of(up, tier) == order_of(id, tier)) {
     list(id, tier).push_behind(up, id);
   } else {
     list(id, tier).push_newest(id);
@@ -160,9 +187,10 @@ void Catalogue::touch(std::span<const BlockId> prefix, Tier tier) {
   const std::uint32_t devices = devices_[index_of(tier)];
   if (devices == 0) return;
   const std::uint64_t bytes = record_bytes(prefix.front());
+  const TenantId of = tenant(prefix.front());
   if (std::has_single_bit(devices)) {
     const auto only = static_cast<std::uint32_t>(std::countr_zero(devices));
-    LruList& order = list(tier, {only, bytes});
+    LruList& order = list(tier, {only, bytes, of});
     return order.empty() ? void() : order.touch(prefix);
   }
   for (const BlockId id : prefix) {
@@ -170,7 +198,7 @@ void Catalogue::touch(std::span<const BlockId> prefix, Tier tier) {
   }
   for (std::uint32_t number = 0; number < touched_.size(); ++number) {
     if (touched_[number].empty()) continue;
-    list(tier, {number, bytes}).touch(touched_[number]);
+    list(tier, {number, bytes, of}).touch(touched_[number]);
     touched_[number].clear();
   }
 }
@@ -180,27 +208,8 @@ void Catalogue::doom(BlockId id) {
   publish(id);
 }
 
-BlockId Catalogue::oldest(Tier tier, std::uint64_t bytes, std::uint32_t device) const noexcept {
-  const auto& lists = lists_[index_of(tier)];
-  const auto found = lists.find({device, bytes});
-  return found == lists.end() ? kNoBlock : found->second.oldest();
-}
-
-BlockId Catalogue::oldest_of_other_size(Tier tier, std::uint64_t bytes,
-                                        std::uint32_t devices) const noexcept {
-  BlockId best = kNoBlock;
-  for (const auto& [name, order] : lists_[index_of(tier)]) {
-    const auto& [device, size] = name;
-    if (size == bytes || order.empty() || (devices >> device & 1) == 0) continue;
-    if (best == kNoBlock || index_[order.oldest()].last_access < index_[best].last_access) {
-      best = order.oldest();
-    }
-  }
-  return best;
-}
-
 EvictionAhead::EvictionAhead(const Catalogue& catalogue, Tier tier, std::uint64_t record_bytes,
-                             std::uint32_t device) noexcept
+                             std::uint32_t device)
     : catalogue_(catalogue), tier_(tier), next_(catalogue.oldest(tier, record_bytes, device)) {
   coming_.fill(kNoBlock);
   advance();

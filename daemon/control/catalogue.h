@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <compare>
+#include <limits>
 #include <map>
 #include <span>
 #include <vector>
@@ -27,8 +29,11 @@ struct TierCounts {
 
 class Catalogue {
  public:
-  Catalogue(std::uint32_t blocks_max, DirectoryWriter& directory);
+  Catalogue(std::uint32_t blocks_max, DirectoryWriter& directory, Tenants tenants = Tenants());
 
+  Tenants& tenants() noexcept { return tenants_; }
+  const Tenants& tenants() const noexcept { return tenants_; }
+  TenantId tenant(BlockId id) const noexcept { return namespaces_[index_[id].ns].tenant; }
   Namespaces& namespaces() noexcept { return namespaces_; }
   const Namespaces& namespaces() const noexcept { return namespaces_; }
   const Block& block(BlockId id) const noexcept { return index_[id]; }
@@ -98,14 +103,52 @@ class Catalogue {
   // The number of the disk or GPU that the block is on in this tier, which has it; 0 in the host's.
   std::uint32_t device(BlockId id, Tier tier) const noexcept;
 
-  // The next to evict among the records of this size (on this device); kNoBlock where none may go.
-  BlockId oldest(Tier tier, std::uint64_t record_bytes, std::uint32_t device = 0) const noexcept;
-  // The least recently used evictable block of any other record size (on these devices, a set of
-  // bits).
-  BlockId oldest_of_other_size(Tier tier, std::uint64_t record_bytes,
-                               std::uint32_t devices = ~0U) const noexcept;
-  // The least recently used evictable block of all.
-  BlockId oldest(Tier tier) const noexcept { return oldest_of_other_size(tier, 0); }
+  // One eviction order: of a device (a disk or a GPU; 0 in the host tier), a record size and a
+  // tenant.
+  struct Order {
+    std::uint32_t device = 0;
+    std::uint64_t record_bytes = 0;
+    TenantId tenant = kDefaultTenant;
+    friend auto operator<=>(const Order&, const Order&) = default;
+  };
+
+  // The least recently used evictable block of the orders for which `may(order)`; kNoBlock where
+  // none may go. Looks at the ends of the orders, whose number is that of sizes in use times
+  // devices times tenants.
+  template <class May>
+  BlockId coldest(Tier tier, May&& may) const {
+    const auto& lists = lists_[index_of(tier)];
+    return coldest_between(lists.begin(), lists.end(), may);
+  }
+  // The same among the records of one size on one device.
+  template <class May>
+  BlockId coldest(Tier tier, std::uint64_t record_bytes, std::uint32_t device, May&& may) const {
+    const auto& lists = lists_[index_of(tier)];
+    return coldest_between(
+        lists.lower_bound({device, record_bytes, 0}),
+        lists.upper_bound({device, record_bytes, std::numeric_limits<TenantId>::max()}), may);
+  }
+  // Of all tenants.
+  BlockId oldest(Tier tier, std::uint64_t record_bytes, std::uint32_t device = 0) const {
+    return coldest(tier, record_bytes, device, [](const Order&) { return true; });
+  }
+  BlockId oldest(Tier tier) const {
+    return coldest(tier, [](const Order&) { return true; });
+  }
+  // The ends of the orders for which `may(order)`, the coldest first.
+  template <class May>
+  std::vector<BlockId> ends(Tier tier, May&& may) const {
+    std::vector<BlockId> found;
+    for (const auto& [order, list] : lists_[index_of(tier)]) {
+      if (!list.empty() && may(order)) found.push_back(list.oldest());
+    }
+    std::ranges::sort(found, {}, [this](BlockId id) { return index_[id].last_access; });
+    return found;
+  }
+
+  // As Namespaces::open(). Orphans that turn out to be of a tenant move to its orders, as the next
+  // to go.
+  Result<std::uint16_t> open_namespace(std::span<const std::byte> encoded);
 
   // The one to be evicted after `id`, which is in the order of this tier; kNoBlock after the
   // newest.
@@ -121,19 +164,29 @@ class Catalogue {
   }
 
  private:
-  // One eviction order: of a device (a disk or a GPU; 0 in the host tier) and a record size.
-  using ListName = std::pair<std::uint32_t, std::uint64_t>;
-  LruList& list(Tier tier, ListName name);
-  LruList& list(BlockId id, Tier tier) { return list(tier, list_name(id, tier)); }
-  ListName list_name(BlockId id, Tier tier) const noexcept;
+  using Lists = std::map<Order, LruList>;  // which keeps the lists where they are
+  LruList& list(Tier tier, Order order);
+  LruList& list(BlockId id, Tier tier) { return list(tier, order_of(id, tier)); }
+  Order order_of(BlockId id, Tier tier) const noexcept;
+  template <class May>
+  BlockId coldest_between(Lists::const_iterator at, Lists::const_iterator end, May&& may) const {
+    BlockId best = kNoBlock;
+    for (; at != end; ++at) {
+      const auto& [order, list] = *at;
+      if (list.empty() || !may(order)) continue;
+      if (best == kNoBlock || index_[list.oldest()].last_access < index_[best].last_access)
+        best = list.oldest();
+    }
+    return best;
+  }
   void touch(std::span<const BlockId> prefix, Tier tier);
   void enlist(BlockId id, Tier tier, const Key& parent);
   void publish(BlockId id) noexcept;
 
   BlockIndex index_;
+  Tenants tenants_;
   Namespaces namespaces_;
-  // std::map keeps the lists where they are.
-  std::array<std::map<ListName, LruList>, kTiers> lists_;
+  std::array<Lists, kTiers> lists_;
   std::array<std::uint32_t, kTiers> devices_{};  // that ever had a block: sets of bits
   std::uint32_t hidden_ = 0;                     // disks
   static constexpr std::size_t kDevicesMax = std::max(limits::kDisksMax, limits::kGpusMax);
@@ -146,7 +199,7 @@ class Catalogue {
 class EvictionAhead {
  public:
   EvictionAhead(const Catalogue& catalogue, Tier tier, std::uint64_t record_bytes,
-                std::uint32_t device = 0) noexcept;
+                std::uint32_t device = 0);
   // Before each removal.
   void step() noexcept;
 

@@ -113,6 +113,7 @@ Result<BlockId> DiskTier::take_over(std::uint32_t number, const storage::DiskEnt
   catalogue_.set_last_access(id, entry.last_access);
   device(number).set_block(entry.at, id);
   catalogue_.place_unlisted(id, Tier::disk, disk_place(number, entry.at));
+  usage_.add(catalogue_.tenant(id), entry.record_bytes);
   return id;
 }
 

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "client/base/check.h"
@@ -35,9 +36,39 @@ std::uint64_t DiskTier::reserved_bytes() const noexcept {
 }
 
 Place DiskTier::unplace(BlockId id) {
+  usage_.subtract(catalogue_.tenant(id), catalogue_.record_bytes(id));
   const Place at = catalogue_.unplace(id, Tier::disk);
   device(device_of(at)).set_block(location_of(at), kNoBlock);
   return at;
+}
+
+std::uint64_t DiskTier::allowance(TenantId tenant) const noexcept {
+  return std::min(cap_bytes(), catalogue_.tenants().limits(tenant, Tier::disk).quota);
+}
+
+void DiskTier::move_usage(TenantId from, TenantId to, std::uint64_t bytes) {
+  if (from == to || bytes == 0) return;
+  usage_.subtract(from, bytes);
+  usage_.add(to, bytes);
+}
+
+std::uint32_t DiskTier::trim(TenantId tenant, std::uint32_t blocks_max) {
+  std::vector<BlockId> going;
+  std::uint64_t used = usage_.of(tenant);
+  const std::uint64_t allowed = allowance(tenant);
+  const auto of_tenant = [&](const Catalogue::Order& order) {
+    return order.tenant == tenant && is_online(order);
+  };
+  // Along one order, the coldest one's; the next time it may be another.
+  BlockId id = used > allowed ? catalogue_.coldest(Tier::disk, of_tenant) : kNoBlock;
+  for (; id != kNoBlock && used > allowed && going.size() < blocks_max;
+       id = catalogue_.evicted_after(id, Tier::disk)) {
+    going.push_back(id);
+    used -= catalogue_.record_bytes(id);
+  }
+  counts_.evictions += going.size();
+  if (!going.empty()) forget(going);
+  return static_cast<std::uint32_t>(going.size());
 }
 
 // Leases skip the device's blocks from now on. The directory, which is advisory, follows in steps:

@@ -82,6 +82,14 @@ class DiskTier {
   const Counts& counts() const noexcept { return counts_; }
   std::uint64_t reserved_bytes() const noexcept;
   std::uint64_t cap_bytes() const noexcept { return options_.segments_bytes * devices_.size(); }
+  // Of slots with a record of the tenant's, or being written with one. Those that the index has yet
+  // to forget are nobody's.
+  std::uint64_t used_by(TenantId tenant) const noexcept { return usage_.of(tenant); }
+  std::uint64_t allowance(TenantId tenant) const noexcept;
+  // A namespace's blocks are another tenant's from now on.
+  void move_usage(TenantId from, TenantId to, std::uint64_t bytes);
+  // Evicts at most `blocks_max` of the tenant's blocks above its quota. Returns how many.
+  std::uint32_t trim(TenantId tenant, std::uint32_t blocks_max);
   std::size_t queued() const noexcept { return queue_.size() + writing_.size(); }
 
   // Called when this tier has ended its hold on a block, which may have been the last.
@@ -139,9 +147,16 @@ class DiskTier {
   void pump();
   bool submit(const Waiting& next);
   Result<void> send(const Waiting& next, const Room& room);
-  std::optional<Room> room_for(std::uint64_t record_bytes);
+  std::optional<Room> room_for(TenantId tenant, std::uint64_t record_bytes);
   std::optional<Room> free_room(std::uint64_t record_bytes);
-  bool empty_a_segment_for(std::uint64_t record_bytes);
+  Room take_over(BlockId victim);
+  bool over_quota(TenantId tenant, std::uint64_t more_bytes) const noexcept;
+  bool evict_own(TenantId tenant, std::uint64_t record_bytes);
+  bool empty_a_segment_for(TenantId tenant, std::uint64_t record_bytes);
+  bool may_empty(std::span<const BlockId> segment, TenantId tenant) const;
+  bool is_online(const Catalogue::Order& order) const noexcept {
+    return (online_ >> order.device & 1) != 0;
+  }
   void give_back(const Waiting& what, const Room& room, bool perhaps_written);
   void written(std::uint64_t ticket, const Result<void>& result);
   void settle(const Writing& done);
@@ -170,6 +185,7 @@ class DiskTier {
   std::vector<Key> dirty_;  // touched since the last write_stamps()
   std::deque<Flush> flushes_;
   std::uint64_t queued_bytes_ = 0;
+  TenantUsage usage_;
   Counts counts_;
 };
 

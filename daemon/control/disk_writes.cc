@@ -54,16 +54,24 @@ void DiskTier::pump() {
 // False: not now; a completion will pump again. `next` is the head of the queue.
 bool DiskTier::submit(const Waiting& next) {
   const std::uint64_t bytes = catalogue_.record_bytes(next.block);
-  const auto room = room_for(bytes);
+  const TenantId tenant = catalogue_.tenant(next.block);
+  const auto room = room_for(tenant, bytes);
   if (!room) {
-    if (any_online() && (emptying_ || empty_a_segment_for(bytes))) return false;
+    // One tenant that cannot make room below its quota keeps nobody waiting.
+    if (over_quota(tenant, bytes)) {
+      give_up(next);
+      return true;
+    }
+    if (any_online() && (emptying_ || empty_a_segment_for(tenant, bytes))) return false;
     if (any_online() && !writing_.empty()) return false;
     give_up(next);
     return true;
   }
+  usage_.add(tenant, bytes);
   writing_.emplace(next.ticket, Writing{next, *room, std::nullopt});
   if (const auto sent = send(next, *room); !sent) {
     writing_.erase(next.ticket);
+    usage_.subtract(tenant, bytes);
     // The store's own word that it is offline is on its way.
     const bool offline = sent.error().code == Errc::unavailable;
     if (offline) health_changed(room->device, false, sent.error().message);
@@ -94,21 +102,64 @@ Result<void> DiskTier::send(const Waiting& next, const Room& room) {
   return sent;
 }
 
-// A free slot; or else the slot of the oldest block of this size, on whichever device has the older
-// one.
-std::optional<DiskTier::Room> DiskTier::room_for(std::uint64_t record_bytes) {
-  if (auto free = free_room(record_bytes)) return free;
-  BlockId victim = kNoBlock;
-  for (std::uint32_t number = 0; number < devices_.size(); ++number) {
-    if (!device(number).online()) continue;
-    const BlockId oldest = catalogue_.oldest(Tier::disk, record_bytes, number);
-    if (oldest == kNoBlock) continue;
-    if (victim == kNoBlock ||
-        catalogue_.block(oldest).last_access < catalogue_.block(victim).last_access) {
-      victim = oldest;
+// A free slot; or else the slot of the coldest block of this size that may go for the tenant's sake,
+// on whichever device it is. A tenant at its quota gets a slot of its own.
+std::optional<DiskTier::Room> DiskTier::room_for(TenantId tenant, std::uint64_t record_bytes) {
+  enum class Whose { own, others, all };
+  const auto coldest = [&](Whose whose) {
+    BlockId victim = kNoBlock;
+    for (std::uint32_t number = 0; number < devices_.size(); ++number) {
+      const BlockId found = catalogue_.coldest(
+          Tier::disk, record_bytes, number, [&](const Catalogue::Order& order) {
+            const bool own = order.tenant == tenant;
+            return is_online(order) && (whose == Whose::all || own == (whose == Whose::own)) &&
+                   catalogue_.tenants().may_take(tenant, order.tenant, Tier::disk,
+                                                 usage_.of(order.tenant), record_bytes);
+          });
+      if (found == kNoBlock) continue;
+      if (victim == kNoBlock ||
+          catalogue_.block(found).last_access < catalogue_.block(victim).last_access) {
+        victim = found;
+      }
     }
+    return victim;
+  };
+  if (over_quota(tenant, record_bytes)) {
+    const BlockId own = coldest(Whose::own);
+    if (own != kNoBlock && !over_quota(tenant, 0)) return take_over(own);
+    if (!evict_own(tenant, record_bytes)) return std::nullopt;
   }
+  if (auto free = free_room(record_bytes)) return free;
+  // What is guaranteed and not there yet comes from others, if they have it to give.
+  const bool owed = usage_.of(tenant) + record_bytes <=
+                    catalogue_.tenants().limits(tenant, Tier::disk).guaranteed;
+  BlockId victim = coldest(owed ? Whose::others : Whose::all);
+  if (victim == kNoBlock && owed) victim = coldest(Whose::own);
   if (victim == kNoBlock) return std::nullopt;
+  return take_over(victim);
+}
+
+bool DiskTier::over_quota(TenantId tenant, std::uint64_t more_bytes) const noexcept {
+  const std::uint64_t quota = catalogue_.tenants().limits(tenant, Tier::disk).quota;
+  return quota < cap_bytes() && usage_.of(tenant) + more_bytes > quota;
+}
+
+// Makes room below the tenant's quota among its blocks of whatever size. Their slots are free once the
+// index has forgotten them.
+bool DiskTier::evict_own(TenantId tenant, std::uint64_t record_bytes) {
+  for (std::uint32_t evicted = 0; over_quota(tenant, record_bytes); ++evicted) {
+    const BlockId id = catalogue_.coldest(Tier::disk, [&](const Catalogue::Order& order) {
+      return order.tenant == tenant && is_online(order);
+    });
+    if (id == kNoBlock || evicted == limits::kEvictionsForRoomMax) return false;
+    ++counts_.evictions;
+    forget({&id, 1});
+  }
+  return true;
+}
+
+// The victim's slot; its entry on disk goes with the write that replaces it.
+DiskTier::Room DiskTier::take_over(BlockId victim) {
   const Key key = catalogue_.block(victim).key;
   ++counts_.evictions;
   const Place at = unplace(victim);
@@ -135,15 +186,40 @@ std::optional<DiskTier::Room> DiskTier::free_room(std::uint64_t record_bytes) {
   }
 }
 
+// Whether what may go of a segment may go for the sake of `tenant`: nobody is left with less than is
+// guaranteed.
+bool DiskTier::may_empty(std::span<const BlockId> segment, TenantId tenant) const {
+  TenantUsage there;
+  for (const BlockId id : segment) {
+    if (id != kNoBlock && catalogue_.block(id).holds[index_of(Tier::disk)] == 0)
+      there.add(catalogue_.tenant(id), catalogue_.record_bytes(id));
+  }
+  for (TenantId of = 0; of < catalogue_.tenants().size(); ++of) {
+    if (there.of(of) != 0 && !catalogue_.tenants().may_take(tenant, of, Tier::disk, usage_.of(of),
+                                                            there.of(of))) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // Records of one size have no room while others fill the disk: the segment of the coldest of those
-// is emptied, as far as nobody reads from it.
-bool DiskTier::empty_a_segment_for(std::uint64_t record_bytes) {
-  const BlockId coldest = catalogue_.oldest_of_other_size(Tier::disk, record_bytes, online_);
-  if (coldest == kNoBlock) return false;
-  DiskDevice& on = device_of_block(coldest);
+// is emptied, as far as nobody reads from it. A tenant at its quota has no room without.
+bool DiskTier::empty_a_segment_for(TenantId tenant, std::uint64_t record_bytes) {
+  if (over_quota(tenant, record_bytes)) return false;
+  const auto others = catalogue_.ends(Tier::disk, [&](const Catalogue::Order& order) {
+    return order.record_bytes != record_bytes && is_online(order);
+  });
+  const auto segment_of = [&](BlockId id) -> const std::vector<BlockId>& {
+    return device_of_block(id).blocks_in(location_of(place_of(id)).segment);
+  };
+  const auto chosen = std::ranges::find_if(
+      others, [&](BlockId id) { return may_empty(segment_of(id), tenant); });
+  if (chosen == others.end()) return false;
+  DiskDevice& on = device_of_block(*chosen);
   std::vector<Key> keys;
   std::vector<DiskLocation> slots;
-  const std::vector<BlockId> there = on.blocks_in(location_of(place_of(coldest)).segment);
+  const std::vector<BlockId> there = segment_of(*chosen);
   for (const BlockId id : there) {
     if (id == kNoBlock || catalogue_.block(id).holds[index_of(Tier::disk)] != 0) continue;
     keys.push_back(catalogue_.block(id).key);
@@ -210,6 +286,7 @@ void DiskTier::settle(const Writing& done) {
 
 void DiskTier::not_written(const Writing& done) {
   DiskDevice& on = device(done.room.device);
+  usage_.subtract(catalogue_.tenant(done.what.block), catalogue_.record_bytes(done.what.block));
   const Errc code = done.result->error().code;
   if (code == Errc::unavailable) {
     give_back(done.what, done.room, true);

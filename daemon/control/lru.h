@@ -27,6 +27,7 @@ class LruList {
   bool contains(BlockId id) const noexcept { return link(id).newer != LruLink::kUnlinked; }
 
   void push_newest(BlockId id) noexcept { insert(id, kNoBlock, newest_); }
+  void push_oldest(BlockId id) noexcept { insert(id, oldest_, kNoBlock); }
   // Right behind `parent`, which must be in this list.
   void push_behind(BlockId parent, BlockId id) noexcept { insert(id, parent, link(parent).older); }
 

@@ -18,19 +18,47 @@ constexpr std::chrono::seconds kAttemptEvery{1};
 }  // namespace
 
 MemoryTier::MemoryTier(Tier tier, Options options, storage::MemoryExtents* maker, NextId next_id,
-                       std::uint32_t device)
-    : tier_(tier), device_(device), options_(options), maker_(maker), next_id_(std::move(next_id)) {
+                       std::uint32_t device, const Tenants* tenants)
+    : tier_(tier),
+      device_(device),
+      options_(options),
+      maker_(maker),
+      next_id_(std::move(next_id)),
+      tenants_(tenants) {
   KVTIER_CHECK(maker != nullptr || options.cap_bytes == 0);
 }
 
-std::uint64_t MemoryTier::slots_possible(std::uint64_t slot_bytes) const noexcept {
+TenantLimits MemoryTier::limits(TenantId tenant) const noexcept {
+  return tenants_ == nullptr ? TenantLimits{} : tenants_->limits(tenant, tier_);
+}
+
+std::uint64_t MemoryTier::allowance(TenantId tenant) const noexcept {
+  return std::min(options_.cap_bytes, limits(tenant).quota);
+}
+
+std::uint64_t MemoryTier::pool_left(TenantId tenant) const noexcept {
+  const Pool pool = pool_of(tenant);
+  if (pool == 0) return options_.cap_bytes;
+  const auto has = pool_bytes_.find(pool);
+  const std::uint64_t taken = has == pool_bytes_.end() ? 0 : has->second;
+  const std::uint64_t allowed = allowance(tenant);
+  return allowed - std::min(allowed, taken);
+}
+
+std::uint64_t MemoryTier::room_for_extents(TenantId tenant) const noexcept {
+  return std::min(options_.cap_bytes - reserved_bytes_, pool_left(tenant));
+}
+
+std::uint64_t MemoryTier::slots_possible(std::uint64_t slot_bytes,
+                                         TenantId tenant) const noexcept {
   if (options_.cap_bytes == 0) return 0;
   const std::uint64_t unit = maker_->granularity();
   const std::uint64_t extent = extent_bytes(slot_bytes, options_.cap_bytes);
   if (extent == 0) return 0;
   const std::uint64_t whole = options_.cap_bytes / extent;
   const std::uint64_t rest = (options_.cap_bytes - whole * extent) / unit * unit;
-  return whole * (extent / slot_bytes) + rest / slot_bytes;
+  const std::uint64_t by_cap = whole * (extent / slot_bytes) + rest / slot_bytes;
+  return std::min(by_cap, allowance(tenant) / slot_bytes);
 }
 
 // The size of an extent for such slots where `left` bytes may be taken; 0: none fits.
@@ -42,12 +70,13 @@ std::uint64_t MemoryTier::extent_bytes(std::uint64_t slot_bytes,
   return round_up(slots * slot_bytes, unit);
 }
 
-bool MemoryTier::grow(std::uint64_t slot_bytes) {
-  if (options_.cap_bytes == 0 || extents_.size() >= limits::kExtentsMax) return false;
-  const std::uint64_t bytes = extent_bytes(slot_bytes, options_.cap_bytes - reserved_bytes_);
+bool MemoryTier::grow(std::uint64_t slot_bytes, TenantId tenant) {
+  if (options_.cap_bytes == 0 || extents_.size() >= daemon::limits::kExtentsMax) return false;
+  const std::uint64_t bytes = extent_bytes(slot_bytes, room_for_extents(tenant));
   const auto now = std::chrono::steady_clock::now();
   if (bytes == 0 || now < next_attempt_) return false;
-  auto made = maker_->create(next_id_(), {bytes, slot_bytes});
+  auto made = maker_->create(
+      next_id_(), {bytes, slot_bytes, tenants_ == nullptr ? 0 : tenants_->owner(tenant)});
   if (!made) {
     spdlog::warn("{} tier {}: no further extent of {} bytes: {}", name(tier_), device_, bytes,
                  made.error().message);
@@ -59,31 +88,37 @@ bool MemoryTier::grow(std::uint64_t slot_bytes) {
   State& state = extents_[id];
   state.extent = std::move(*made);
   state.blocks.assign(slots, kNoBlock.value);
+  state.tenants.assign(slots, kDefaultTenant);
+  state.pool = pool_of(tenant);
   state.free_slots.reserve(slots);
   for (std::uint32_t slot = slots; slot-- > 0;) state.free_slots.push_back(slot);
   reserved_bytes_ += bytes;
-  open_[slot_bytes].push_back(id);
+  pool_bytes_[state.pool] += bytes;
+  open_[{slot_bytes, state.pool}].push_back(id);
   if (on_created) on_created(*state.extent);
-  prepare_next(slot_bytes);
+  prepare_next(slot_bytes, room_for_extents(tenant));
   return true;
 }
 
 void MemoryTier::expect(std::uint64_t slot_bytes) {
-  if (extents_.empty() && options_.cap_bytes != 0) prepare_next(slot_bytes);
+  if (extents_.empty() && options_.cap_bytes != 0) prepare_next(slot_bytes, options_.cap_bytes);
 }
 
-void MemoryTier::prepare_next(std::uint64_t slot_bytes) {
-  const std::uint64_t bytes = extent_bytes(slot_bytes, options_.cap_bytes - reserved_bytes_);
+void MemoryTier::prepare_next(std::uint64_t slot_bytes, std::uint64_t room) {
+  const std::uint64_t bytes = extent_bytes(slot_bytes, room);
   if (bytes != 0) maker_->prepare(bytes);
 }
 
-std::optional<Place> MemoryTier::take(std::uint64_t slot_bytes) {
-  if (open_[slot_bytes].empty() && !grow(slot_bytes)) return std::nullopt;
-  const ExtentId id = open_[slot_bytes].back();
+std::optional<Place> MemoryTier::take(std::uint64_t slot_bytes, TenantId tenant) {
+  auto& open = open_[{slot_bytes, pool_of(tenant)}];
+  if (open.empty() && !grow(slot_bytes, tenant)) return std::nullopt;
+  const ExtentId id = open.back();
   State& state = extents_.at(id);
   const std::uint32_t slot = state.free_slots.back();
   state.free_slots.pop_back();
-  if (state.free_slots.empty()) open_[slot_bytes].pop_back();
+  if (state.free_slots.empty()) open.pop_back();
+  state.tenants[slot] = tenant;
+  usage_.add(tenant, slot_bytes);
   used_bytes_ += slot_bytes;
   return Place{id.value, slot};
 }
@@ -94,8 +129,9 @@ void MemoryTier::give_back(Place at) {
   KVTIER_CHECK(state.blocks[at.slot] == kNoBlock.value);
   state.extent->table().set_free(at.slot);
   const std::uint64_t slot_bytes = state.extent->shape().slot_bytes;
-  if (state.free_slots.empty()) open_[slot_bytes].push_back(id);
+  if (state.free_slots.empty()) open_[{slot_bytes, state.pool}].push_back(id);
   state.free_slots.push_back(at.slot);
+  usage_.subtract(state.tenants[at.slot], slot_bytes);
   used_bytes_ -= slot_bytes;
 }
 
@@ -106,8 +142,9 @@ bool MemoryTier::retire_extent(ExtentId id) {
   }
   storage::Extent& extent = *found->second.extent;
   if (on_retired) on_retired(extent);
-  std::erase(open_[extent.shape().slot_bytes], id);
+  std::erase(open_[{extent.shape().slot_bytes, found->second.pool}], id);
   reserved_bytes_ -= extent.shape().bytes;
+  pool_bytes_[found->second.pool] -= extent.shape().bytes;
   extents_.erase(found);
   return true;
 }
@@ -115,6 +152,10 @@ bool MemoryTier::retire_extent(ExtentId id) {
 storage::Extent* MemoryTier::extent(ExtentId id) noexcept {
   const auto found = extents_.find(id);
   return found == extents_.end() ? nullptr : found->second.extent.get();
+}
+
+TenantId MemoryTier::tenant_of(Place at) const noexcept {
+  return extents_.at(ExtentId(at.container)).tenants[at.slot];
 }
 
 std::span<std::byte> MemoryTier::slot(Place at) noexcept {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "daemon/control/block_index.h"
+#include "daemon/control/tenants.h"
 #include "storage/memory/extent.h"
 
 namespace kvtier::daemon {
@@ -29,16 +30,19 @@ class MemoryTier {
   };
   using NextId = std::function<ExtentId()>;
 
-  // `maker` may be null when cap_bytes is 0. `device`: the GPU's number in this daemon.
+  // `maker` may be null when cap_bytes is 0. `device`: the GPU's number in this daemon. `tenants`
+  // outlives this; null: there is only one, without limits.
   MemoryTier(Tier tier, Options options, storage::MemoryExtents* maker, NextId next_id,
-             std::uint32_t device = 0);
+             std::uint32_t device = 0, const Tenants* tenants = nullptr);
 
   Tier tier() const noexcept { return tier_; }
   std::uint32_t device() const noexcept { return device_; }
 
-  // A free slot of `slot_bytes` (which must be one record's size), from an extent that has one or
-  // from a new extent within the cap; none otherwise. The slot's table entry is still free.
-  std::optional<Place> take(std::uint64_t slot_bytes);
+  // A free slot of `slot_bytes` (which must be one record's size) for the tenant, from an extent of
+  // its pool that has one or from a new extent within the cap and, for an isolated tenant, within
+  // its quota; none otherwise. The slot's table entry is still free. The quota of slots is the
+  // caller's to ask about first (see allowance()).
+  std::optional<Place> take(std::uint64_t slot_bytes, TenantId tenant = kDefaultTenant);
   // Records of this size will come: the first extent's memory is made ready in the background.
   void expect(std::uint64_t slot_bytes);
   // `at`'s table entry is set free.
@@ -61,8 +65,24 @@ class MemoryTier {
   std::uint64_t used_bytes() const noexcept { return used_bytes_; }          // slots not free
   std::uint64_t blocks() const noexcept { return blocks_; }                  // in slots
   std::uint64_t block_bytes() const noexcept { return block_bytes_; }        // of their slots
-  // Slots of this size that the cap could hold.
-  std::uint64_t slots_possible(std::uint64_t slot_bytes) const noexcept;
+  // Slots of this size that the cap, and the tenant's quota, could hold.
+  std::uint64_t slots_possible(std::uint64_t slot_bytes,
+                               TenantId tenant = kDefaultTenant) const noexcept;
+
+  // Of slots that are not free.
+  std::uint64_t used_by(TenantId tenant) const noexcept { return usage_.of(tenant); }
+  // For whom a slot that is not free was taken.
+  TenantId tenant_of(Place at) const noexcept;
+  // The most that the tenant may use: its quota, where that is less than the cap.
+  std::uint64_t allowance(TenantId tenant) const noexcept;
+  TenantLimits limits(TenantId tenant) const noexcept;
+  Pool pool_of(TenantId tenant) const noexcept {
+    return tenants_ == nullptr ? 0 : tenants_->pool(tenant);
+  }
+  Pool pool_of(ExtentId id) const noexcept { return extents_.at(id).pool; }
+  // Bytes that new extents of the tenant's pool may take by its quota, and by the cap as well.
+  std::uint64_t pool_left(TenantId tenant) const noexcept;
+  std::uint64_t room_for_extents(TenantId tenant) const noexcept;
 
   template <class Visit>
   void each_extent(Visit&& visit) {
@@ -78,10 +98,13 @@ class MemoryTier {
     std::unique_ptr<storage::Extent> extent;
     std::vector<std::uint32_t> free_slots;  // a stack
     std::vector<std::uint32_t> blocks;      // BlockId of each slot
+    std::vector<TenantId> tenants;          // of each slot that is not free
+    Pool pool = 0;
   };
+  using SlotClass = std::pair<std::uint64_t, Pool>;  // slots of one size and one pool
   std::uint64_t extent_bytes(std::uint64_t slot_bytes, std::uint64_t left) const noexcept;
-  bool grow(std::uint64_t slot_bytes);
-  void prepare_next(std::uint64_t slot_bytes);
+  bool grow(std::uint64_t slot_bytes, TenantId tenant);
+  void prepare_next(std::uint64_t slot_bytes, std::uint64_t room);
 
   Tier tier_;
   std::uint32_t device_;
@@ -89,7 +112,10 @@ class MemoryTier {
   storage::MemoryExtents* maker_;
   NextId next_id_;
   std::map<ExtentId, State> extents_;
-  std::map<std::uint64_t, std::vector<ExtentId>> open_;  // by slot size: extents with free slots
+  const Tenants* tenants_;
+  std::map<SlotClass, std::vector<ExtentId>> open_;  // extents with free slots
+  std::map<Pool, std::uint64_t> pool_bytes_;         // of extents
+  TenantUsage usage_;
   std::uint64_t reserved_bytes_ = 0;
   std::uint64_t used_bytes_ = 0;
   std::uint64_t blocks_ = 0;

@@ -22,6 +22,7 @@ Result<std::uint16_t> Namespaces::open(std::span<const std::byte> encoded) {
   }
   auto ns = decode_namespace(encoded);
   if (!ns) return ns.error();
+  const TenantId tenant = tenants_->of_salt(ns->tenant);
   if (known) {
     KnownNamespace& orphan = known_[*known];
     const RecordLayout layout = RecordLayout::of(*ns);
@@ -29,19 +30,19 @@ Result<std::uint16_t> Namespaces::open(std::span<const std::byte> encoded) {
     orphan.ns = std::move(*ns);
     orphan.encoded.assign(encoded.begin(), encoded.end());
     orphan.layout = layout;
+    orphan.tenant = tenant;
+    ++of_tenant_[tenant];
     --orphans_;
     return *known;
   }
-  if (known_.size() >= limits::kNamespacesMax && !reusable()) {
-    return make_error(Errc::no_space, "too many namespaces (" +
-                                          std::to_string(limits::kNamespacesMax) +
-                                          "): restart kvtierd to forget unused ones");
-  }
+  if (auto room = check_room(tenant); !room) return room.error();
   KnownNamespace fresh;
   fresh.id = id;
+  fresh.tenant = tenant;
   fresh.layout = RecordLayout::of(*ns);
   fresh.ns = std::move(*ns);
   fresh.encoded.assign(encoded.begin(), encoded.end());
+  ++of_tenant_[tenant];
   return number_for(std::move(fresh));
 }
 
@@ -61,13 +62,32 @@ std::uint16_t Namespaces::number_for(KnownNamespace&& fresh) {
     known_.emplace_back();
   } else {
     KnownNamespace& old = known_[number];
-    if (old.is_orphan()) --orphans_;
+    if (old.is_orphan()) {
+      --orphans_;
+    } else {
+      --of_tenant_[old.tenant];
+    }
     if (const auto at = by_id_.find(old.id); at != by_id_.end() && at->second == number)
       by_id_.erase(at);
   }
   by_id_[fresh.id] = number;
   known_[number] = std::move(fresh);
   return number;
+}
+
+// One of several tenants may use up its own part of the table only.
+Result<void> Namespaces::check_room(TenantId tenant) const {
+  const bool alone = tenants_->size() == 1;
+  if (!alone && of_tenant_[tenant] >= limits::kNamespacesPerTenantMax) {
+    return make_error(Errc::no_space, "too many namespaces of the tenant '" +
+                                          (*tenants_)[tenant].name + "' (" +
+                                          std::to_string(limits::kNamespacesPerTenantMax) +
+                                          "): restart kvtierd to forget unused ones");
+  }
+  if (known_.size() < limits::kNamespacesMax || reusable()) return {};
+  return make_error(Errc::no_space, "too many namespaces (" +
+                                        std::to_string(limits::kNamespacesMax) +
+                                        "): restart kvtierd to forget unused ones");
 }
 
 Result<std::uint16_t> Namespaces::add_orphan(const NamespaceId& id, std::uint64_t record_bytes) {

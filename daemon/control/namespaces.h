@@ -14,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include "daemon/control/tenants.h"
 #include "kvtier/namespace.h"
 #include "kvtier/record_layout.h"
 
@@ -27,6 +28,7 @@ struct KnownNamespace {
   std::uint64_t blocks = 0;
   std::array<std::uint64_t, 3> bytes{};  // of records, per tier
   bool remembered = false;               // by every store, since this daemon started
+  TenantId tenant = kDefaultTenant;      // the default one where the salt is not known
   bool closed = false;                   // invalidated
   std::uint32_t opened = 0;              // by sessions that have not ended
   std::uint64_t incarnation = 0;        // differs whenever the number is given to another namespace
@@ -36,6 +38,9 @@ struct KnownNamespace {
 
 class Namespaces {
  public:
+  // `tenants` outlives this.
+  explicit Namespaces(const Tenants& tenants) : tenants_(&tenants), of_tenant_(tenants.size()) {}
+
   // The number of this namespace, a new one if it is not known yet. One known by its id alone is
   // adopted; if its records have another size than they should, it must have no blocks. Errors:
   // no_space, malformed, invalid, refused.
@@ -51,11 +56,17 @@ class Namespaces {
   KnownNamespace& operator[](std::uint16_t ns) noexcept { return known_[ns]; }
   const KnownNamespace& operator[](std::uint16_t ns) const noexcept { return known_[ns]; }
   std::uint16_t size() const noexcept { return static_cast<std::uint16_t>(known_.size()); }
+  // How many are the tenant's.
+  std::uint32_t of_tenant(TenantId tenant) const noexcept { return of_tenant_[tenant]; }
 
  private:
   std::uint16_t number_for(KnownNamespace&& fresh);
   std::optional<std::uint16_t> reusable() const noexcept;
 
+  Result<void> check_room(TenantId tenant) const;
+
+  const Tenants* tenants_;
+  std::vector<std::uint32_t> of_tenant_;  // namespaces that are not orphans
   std::vector<KnownNamespace> known_;
   std::map<NamespaceId, std::uint16_t> by_id_;
   std::uint32_t orphans_ = 0;

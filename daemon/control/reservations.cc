@@ -10,22 +10,27 @@ void Reservations::add(SlotName slot, Tier tier, SessionId session, ProcessId pr
   const bool fresh = slots_.emplace(slot, holder).second;
   KVTIER_CHECK(fresh);
   ++held_[purse_of(holder)];
-  ++held_by_session_[session];
+  ++of_session_[session];
 }
 
 bool Reservations::take(SlotName slot, SessionId session, Tier& tier) {
   const auto found = slots_.find(slot);
   if (found == slots_.end() || found->second.session != session) return false;
   tier = found->second.tier;
-  if (const auto of = held_by_session_.find(session); --of->second == 0) held_by_session_.erase(of);
+  if (--of_session_.at(session) == 0) of_session_.erase(session);
   drop_one(found->second);
   slots_.erase(found);
   return true;
 }
 
+std::uint64_t Reservations::held_by_session(SessionId session) const noexcept {
+  const auto found = of_session_.find(session);
+  return found == of_session_.end() ? 0 : found->second;
+}
+
 std::vector<Reservations::Slot> Reservations::end_session(SessionId session) {
   std::vector<Slot> ended;
-  held_by_session_.erase(session);
+  if (of_session_.erase(session) == 0) return ended;
   for (auto& [slot, holder] : slots_) {
     if (holder.session != session) continue;
     holder.session = 0;
@@ -54,11 +59,6 @@ std::uint32_t Reservations::held_by(ProcessId process, Tier tier,
                                     std::uint32_t device) const noexcept {
   const auto found = held_.find(purse_of({tier, device, 0, process}));
   return found == held_.end() ? 0 : found->second;
-}
-
-std::uint32_t Reservations::held_by(SessionId session) const noexcept {
-  const auto found = held_by_session_.find(session);
-  return found == held_by_session_.end() ? 0 : found->second;
 }
 
 void Reservations::drop_one(const Holder& holder) {

@@ -40,8 +40,7 @@ class Reservations {
 
   // Of one tier (of the device tier, on one GPU).
   std::uint32_t held_by(ProcessId process, Tier tier, std::uint32_t device) const noexcept;
-  // Not yet quarantined.
-  std::uint32_t held_by(SessionId session) const noexcept;
+  std::uint64_t held_by_session(SessionId session) const noexcept;
   std::uint64_t reserved() const noexcept { return slots_.size() - quarantined_; }
   std::uint64_t quarantined() const noexcept { return quarantined_; }
 
@@ -58,7 +57,7 @@ class Reservations {
   }
   std::unordered_map<SlotName, Holder> slots_;
   std::map<Purse, std::uint32_t> held_;
-  std::unordered_map<SessionId, std::uint32_t> held_by_session_;
+  std::unordered_map<SessionId, std::uint64_t> of_session_;
   void drop_one(const Holder& holder);
   std::uint64_t quarantined_ = 0;
 };

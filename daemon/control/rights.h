@@ -1,28 +1,29 @@
-// What a request needs: the one place that says so.
+// What each message asks for: the one table to extend with a new message.
 #pragma once
 
-#include "client/wire/frame.h"
+#include <cstdint>
+
+#include "client/wire/kvtier.capnp.h"
 
 namespace kvtier::daemon {
 
-// Requests that look into other clients' blocks or do something to them are the administrator's.
-// Everything else is any client's.
-constexpr bool needs_admin(wire::Message::Which request) noexcept {
-  switch (request) {
-    case wire::Message::DROP:
-    case wire::Message::SCRUB:
-    case wire::Message::LIST:
-    case wire::Message::INSPECT:
-    case wire::Message::PIN:
-    case wire::Message::UNPIN:
-    case wire::Message::INVALIDATE:
-    case wire::Message::SESSIONS:
-    case wire::Message::QUOTAS:
-    case wire::Message::SET_QUOTA:
-      return true;
-    default:
-      return false;
-  }
-}
+enum class Right : std::uint8_t {
+  none,   // not something a client may send
+  read,   // every session
+  write,  // sessions that are not read-only
+  admin,  // the daemon's own user, root, and members of admin_group
+};
+
+struct MessageRule {
+  Right right = Right::none;
+  // What handling one takes of a session's requests per second; its bytes count besides.
+  std::uint32_t cost = 1;
+  bool answered = true;  // a refusal is an answer; one of a message without an answer ends the session
+};
+
+MessageRule rule_of(wire::Message::Which message) noexcept;
+
+// As it stands in errors: "drop", "setQuota".
+const char* name_of(wire::Message::Which message) noexcept;
 
 }  // namespace kvtier::daemon

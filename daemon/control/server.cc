@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+
 #include "daemon/limits.h"
 
 namespace kvtier::daemon {
@@ -16,6 +18,16 @@ using std::chrono::steady_clock;
 namespace {
 
 constexpr std::chrono::seconds kTick{1};
+
+// As much as the socket takes at once: nobody waits for a peer that is turned away.
+void tell_and_close(int socket, const Error& why) {
+  capnp::MallocMessageBuilder message;
+  auto failure = message.initRoot<wire::Message>().initError();
+  failure.setCode(static_cast<std::uint16_t>(why.code));
+  failure.setMessage(why.message);
+  wire::FrameWriter writer(wire::kFrameBytesMax);
+  if (writer.push(message)) (void)writer.send(socket);
+}
 
 }  // namespace
 
@@ -33,6 +45,9 @@ Server::Server(asio::io_context& io, const Config& config)
 Server::~Server() = default;
 
 Result<void> Server::start() {
+  auto access = Access::resolve(config_);
+  if (!access) return access.error();
+  access_ = std::move(*access);
   if (auto good = open_gpus(); !good) return good.error();
   if (auto good = open_disks(); !good) return good.error();
   std::array<std::byte, 16> boot_id;
@@ -49,13 +64,17 @@ Result<void> Server::start() {
   const bool emulated = !gpus_.empty() && config_.device.backend == DeviceBackend::memory;
   context_ = std::make_unique<SessionContext>(SessionContext{
       *cache_, *directory_, boot_id, config_.lease_time, std::move(gpus), emulated ? 0 : kNoDevice,
-      [this](wire::Status::Builder status) { fill_status(status); },
+      access_, config_.limits,
+      config_.device.backend == DeviceBackend::memory || config_.access.read_only_device,
+      [this](const Peer& peer, wire::Status::Builder status) { fill_status(peer, status); },
       [this](bool start, wire::ScrubReport::Builder report) {
         if (start) scrubber_->start();
         fill_scrub(report);
       },
-      *admin_, [this](wire::Message::Builder reply) { fill_sessions(reply); },
+      [this](wire::QuotaRequest::Reader request) { return set_quota(request); }, *admin_,
+      [this](wire::Message::Builder reply) { fill_sessions(reply); },
       [this](Tier tier, std::uint32_t device) { return name_of_part(tier, device); }});
+
   if (auto good = cache_->recover(); !good) return good.error();
   if (auto good = open_socket(); !good) return good.error();
   accept();
@@ -130,6 +149,9 @@ BlockCache::Options Server::cache_options() const {
   const auto& disk = config_.disk;
   BlockCache::Options options;
   options.blocks_max = config_.index_blocks_max;
+  options.tenants = tenants_of(config_);
+  options.leases_per_session = config_.limits.leases_per_session;
+  options.leased_percent = config_.limits.leased_percent;
   options.host = {host.capacity_bytes, host.extent_bytes};
   options.device = {device.capacity_bytes, device.extent_bytes};
   options.pinned_percent_max = config_.pinned_percent_max;
@@ -248,22 +270,27 @@ void Server::accept() {
 }
 
 void Server::admit(Session::Socket socket) {
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  if (::getsockopt(socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return;
-  if (sessions_.size() >= limits::kSessionsMax) {
-    spdlog::warn("pid {} is turned away: {} sessions are open", peer.pid, sessions_.size());
+  auto peer = peer_of(socket.native_handle());
+  if (!peer) {
+    spdlog::warn("a connection is turned away: {}", peer.error().message);
     return;
   }
-  const auto process = processes_.watch(peer.pid);
-  if (!process) {
-    spdlog::warn("pid {} is turned away: {}", peer.pid, process.error().message);
+  auto why = turned_away(*peer);
+  Result<ProcessId> process = ProcessId{};
+  if (!why) {
+    process = processes_.watch(peer->pid);
+    if (!process) why = process.error();
+  }
+  if (why) {
+    ++turned_away_;
+    spdlog::warn("pid {} (uid {}) is turned away: {}", peer->pid, peer->uid, why->message);
+    tell_and_close(socket.native_handle(), *why);
     return;
   }
   const SessionId id = next_session_++;
-  const bool admin = peer.uid == 0 || peer.uid == ::geteuid();
-  auto session = std::make_shared<Session>(id, *process, admin, std::move(socket), *context_,
-                                           [this](SessionId ended) { session_ended(ended); });
+  auto session =
+      std::make_shared<Session>(id, *process, std::move(*peer), std::move(socket), *context_,
+                                [this](SessionId ended) { session_ended(ended); });
   sessions_.emplace(id, session);
   session->start();
 }
@@ -274,6 +301,36 @@ std::uint32_t Server::namespace_closed(std::uint16_t ns) {
   const auto sessions = sessions_;
   for (const auto& [id, session] : sessions) told += session->send_namespace_closed(ns) ? 1 : 0;
   return told;
+}
+
+std::optional<Error> Server::turned_away(const Peer& peer) const {
+  const std::size_t of_admin = access_.is_admin(peer) ? limits::kAdminSessionsMax : 0;
+  const auto& bounds = config_.limits;
+  if (sessions_.size() >= bounds.sessions_max + of_admin) {
+    return make_error(Errc::refused, std::to_string(sessions_.size()) +
+                                         " sessions are open: see [limits] sessions_max");
+  }
+  const auto of_user = std::ranges::count_if(
+      sessions_, [&](const auto& session) { return session.second->peer().uid == peer.uid; });
+  if (static_cast<std::size_t>(of_user) < bounds.sessions_per_user + of_admin) return std::nullopt;
+  return make_error(Errc::refused, "user " + std::to_string(peer.uid) + " has " +
+                                       std::to_string(of_user) +
+                                       " sessions open: see [limits] sessions_per_user");
+}
+
+Result<void> Server::set_quota(wire::QuotaRequest::Reader request) {
+  const auto tenant = cache_->catalogue().tenants().find(request.getTenant().cStr());
+  if (!tenant) {
+    return make_error(Errc::not_found, "no tenant '" + std::string(request.getTenant().cStr()) +
+                                           "': `kvtierctl status` lists them");
+  }
+  if (request.getTier() >= kTiers) return make_error(Errc::invalid, "no such tier");
+  const Tier tier = static_cast<Tier>(request.getTier());
+  const TenantLimits wanted{request.getQuotaBytes(), request.getGuaranteedBytes()};
+  if (auto good = cache_->set_limits(*tenant, tier, wanted); !good) return good;
+  spdlog::info("tenant '{}': quota of the {} tier is {} bytes, {} guaranteed",
+               request.getTenant().cStr(), name(tier), wanted.quota, wanted.guaranteed);
+  return {};
 }
 
 void Server::session_ended(SessionId id) {
@@ -295,12 +352,21 @@ void Server::tick() {
   // After a stall of our own (SIGSTOP, a frozen host) what clients sent meanwhile waits to be read:
   // they get their time again.
   const bool stalled = now - last_tick_ > 3 * kTick;
+  if (stalled) {
+    spdlog::warn("kvtierd itself could not run for {} ms",
+                 std::chrono::ceil<std::chrono::milliseconds>(now - last_tick_).count());
+  }
   last_tick_ = now;
   const auto sessions = sessions_;
   for (const auto& [id, session] : sessions) {
-    if (stalled) session->heard();
+    if (stalled) session->excuse(now);
+    if (const auto late = session->overdue(now)) {
+      session->refuse(*late);
+      continue;
+    }
     if (now - session->last_heard() > config_.lease_time) session->lease_time_over();
   }
+  cache_->trim();
   cache_->disk().write_stamps();
   for (std::size_t i = 0; i < stores_.size(); ++i) {
     write_rates_[i].note(now, stores_[i]->stats().bytes_written);

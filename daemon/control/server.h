@@ -43,12 +43,18 @@ class Server {
   void accept();
   void admit(Session::Socket socket);
   std::uint32_t namespace_closed(std::uint16_t ns);
+  // The bound on sessions that one more of this peer would pass.
+  std::optional<Error> turned_away(const Peer& peer) const;
+  Result<void> set_quota(wire::QuotaRequest::Reader request);
   void session_ended(SessionId id);
   void process_ended(ProcessId process);
   void tick();
   void finish_stop();
   // server_status.cc
-  void fill_status(wire::Status::Builder status) const;
+  void fill_status(const Peer& peer, wire::Status::Builder status) const;
+  void fill_tenants(const Peer& peer, wire::Status::Builder status) const;
+  void fill_tenant(wire::Tenant::Builder out, TenantId tenant) const;
+  void fill_peers(const Peer& peer, wire::Status::Builder status) const;
   void fill_tier(wire::Status::Tier::Builder out, Tier tier) const;
   void fill_gpu(wire::Status::Gpu::Builder out, std::uint32_t device) const;
   std::uint64_t pinned_bytes_max(Tier tier) const;
@@ -74,6 +80,7 @@ class Server {
   std::unique_ptr<BlockCache> cache_;
   std::unique_ptr<Scrubber> scrubber_;
   std::unique_ptr<AdminJobs> admin_;
+  Access access_;
   std::unique_ptr<SessionContext> context_;
   ProcessWatch processes_;
   boost::asio::local::stream_protocol::acceptor acceptor_;
@@ -84,6 +91,7 @@ class Server {
   SessionId next_session_ = 1;
   std::chrono::steady_clock::time_point started_;
   std::chrono::steady_clock::time_point last_tick_;
+  std::uint64_t turned_away_ = 0;
   bool stopping_ = false;
   bool stopped_ = false;
 };

@@ -45,7 +45,7 @@ bool any_online(const DiskTier& disk) {
 
 }  // namespace
 
-void Server::fill_status(wire::Status::Builder status) const {
+void Server::fill_status(const Peer& peer, wire::Status::Builder status) const {
   status.setVersion(kVersion);
   status.setBootId({reinterpret_cast<const kj::byte*>(context_->boot_id.data()), 16});
   status.setPid(static_cast<std::uint32_t>(::getpid()));
@@ -70,6 +70,11 @@ void Server::fill_status(wire::Status::Builder status) const {
   status.setNamespaces(cache_->catalogue().namespaces().size());
   status.setDoubleReleases(cache_->counts().unknown_releases);
   status.setFrameErrors(context_->frame_errors);
+  status.setTurnedAway(turned_away_);
+  status.setDenied(context_->denied);
+  status.setRefusedReports(context_->refused_reports);
+  fill_tenants(peer, status);
+  fill_peers(peer, status);
 }
 
 void Server::fill_tier(wire::Status::Tier::Builder out, Tier tier) const {

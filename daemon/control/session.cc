@@ -3,37 +3,84 @@
 #include <fcntl.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "client/base/check.h"
 #include "daemon/limits.h"
 
 namespace kvtier::daemon {
 
-Session::Session(SessionId id, ProcessId process, bool admin, Socket socket,
-                 SessionContext& context, Ended ended)
+Session::Session(SessionId id, ProcessId process, Peer peer, Socket socket, SessionContext& context,
+                 Ended ended)
     : id_(id),
       process_(process),
-      admin_(admin),
+      peer_(std::move(peer)),
       socket_(std::move(socket)),
       context_(context),
       ended_(std::move(ended)),
       writer_(limits::kSessionOutputBytesMax),
       began_(std::chrono::steady_clock::now()),
-      last_heard_(began_) {}
+      tokens_(context.limits.requests_per_second),
+      tokens_at_(Clock::now()),
+      pause_(socket_.get_executor()),
+      accepted_(tokens_at_),
+      last_heard_(tokens_at_),
+      frame_began_(tokens_at_),
+      last_read_(tokens_at_) {}
 
 void Session::start() {
   socket_.non_blocking(true);
+  spdlog::debug("session {} begins: pid {}, uid {}, gid {}", id_, peer_.pid, peer_.uid, peer_.gid);
   wait_readable();
 }
 
 void Session::end(const std::string& why) {
   if (!open_) return;
   open_ = false;
-  spdlog::debug("session {} ({}, pid {}) ends: {}", id_, name_, process_.pid, why);
+  spdlog::debug("session {} ({}, pid {}, uid {}) ends: {}", id_, name_, peer_.pid, peer_.uid, why);
+  pause_.cancel();
   boost::system::error_code ignored;
   socket_.close(ignored);
   for (const std::uint16_t ns : namespaces_) --context_.cache.catalogue().namespaces()[ns].opened;
   namespaces_.clear();
   ended_(id_);
+}
+
+void Session::refuse(const Error& why) {
+  spdlog::warn("session {} ({}, pid {}, uid {}) is ended: {}", id_, name_, peer_.pid, peer_.uid,
+               why.message);
+  reply_error(0, why);
+  end(why.message);
+}
+
+void Session::excuse(Clock::time_point now) noexcept {
+  accepted_ = last_heard_ = frame_began_ = last_read_ = now;
+}
+
+std::optional<Error> Session::overdue(Clock::time_point now) {
+  const auto past = [&](Clock::time_point since, std::chrono::milliseconds bound,
+                        const std::string& what, const char* setting) -> std::optional<Error> {
+    if (now - since <= bound) return std::nullopt;
+    return make_error(Errc::refused, what + " for " + std::to_string(bound.count()) +
+                                         " ms: see [limits] " + setting);
+  };
+  const auto& limits = context_.limits;
+  if (writer_.empty() || writer_.sent() != sent_seen_) {
+    sent_seen_ = writer_.sent();
+    last_read_ = now;
+  }
+  if (!greeted_) {
+    if (auto late = past(accepted_, limits.hello_time, "no hello", "hello_time_ms")) return late;
+  }
+  if (reader_.in_progress() && !paused_) {
+    if (auto late = past(frame_began_, limits.frame_time, "a frame was not complete",
+                         "frame_time_ms")) {
+      return late;
+    }
+  }
+  return past(last_read_, limits.unread_time, "the peer has read nothing of what waits",
+              "unread_time_ms");
 }
 
 void Session::wait_readable() {
@@ -47,24 +94,56 @@ void Session::readable() {
   std::vector<wire::Frame> frames;
   const auto received = reader_.receive(socket_.native_handle(), frames, limits::kFramesPerTurn);
   if (!frames.empty()) heard();
-  for (wire::Frame& frame : frames) {
+  if (!frames.empty() || !frame_under_way_) frame_began_ = Clock::now();
+  frame_under_way_ = reader_.in_progress();
+  std::ranges::move(frames, std::back_inserter(received_));
+  if (!received) input_ended_ = received.error();
+  work();
+}
+
+// Handles what has come, as far as the session's requests per second allow, and then reads on.
+void Session::work() {
+  while (!received_.empty()) {
+    if (!refill_tokens()) return pause();
+    wire::Frame frame = std::move(received_.front());
+    received_.pop_front();
+    constexpr double kBytesOfOneRequest = 4096;
+    tokens_ -= static_cast<double>(frame.bytes()) / kBytesOfOneRequest;
     if (auto good = handle(frame); !good) {
       ++context_.frame_errors;
-      spdlog::warn("session {} ({}, pid {}) is ended: {}", id_, name_, process_.pid,
-                   good.error().message);
-      return end(good.error().message);
+      return refuse(good.error());
     }
     if (!open_) return;
   }
-  if (!received) {
-    if (received.error().code == Errc::malformed) {
-      ++context_.frame_errors;
-      spdlog::warn("session {} ({}, pid {}) is ended: {}", id_, name_, process_.pid,
-                   received.error().message);
-    }
-    return end(received.error().message);
-  }
-  wait_readable();
+  if (!input_ended_) return wait_readable();
+  const Error why = *input_ended_;
+  if (why.code != Errc::malformed) return end(why.message);
+  ++context_.frame_errors;
+  refuse(why);
+}
+
+// False where the session is in debt.
+bool Session::refill_tokens() {
+  if (tokens_ > 0) return true;
+  const double rate = context_.limits.requests_per_second;
+  const auto now = Clock::now();
+  tokens_ = std::min(
+      rate, tokens_ + rate * std::chrono::duration<double>(now - tokens_at_).count());
+  tokens_at_ = now;
+  return tokens_ > 0;
+}
+
+void Session::pause() {
+  const double rate = context_.limits.requests_per_second;
+  paused_ = true;
+  pause_.expires_after(std::chrono::ceil<Clock::duration>(
+      std::chrono::duration<double>((1 - tokens_) / rate)));
+  pause_.async_wait([self = shared_from_this()](boost::system::error_code error) {
+    if (error || !self->open_) return;
+    self->paused_ = false;
+    self->frame_began_ = Clock::now();
+    self->work();
+  });
 }
 
 void Session::wait_writable() {
@@ -109,7 +188,13 @@ void Session::introduce(SlotName slot) {
   for (const Tier tier : {Tier::device, Tier::host}) {
     const storage::Extent* extent = context_.cache.memory(tier, at).extent(ExtentId(at.container));
     if (extent == nullptr) continue;
-    UniqueFd copy(::fcntl(extent->memory_fd(), F_DUPFD_CLOEXEC, 0));
+    // Slots are granted in a tenant's pool alone, so whoever is told of one may use it.
+    const Pool pool = context_.cache.memory(tier, at).pool_of(ExtentId(at.container));
+    KVTIER_CHECK(pool == 0 || std::ranges::any_of(namespaces_, [&](std::uint16_t ns) {
+      const auto& catalogue = context_.cache.catalogue();
+      return catalogue.tenants().pool(catalogue.namespaces()[ns].tenant) == pool;
+    }));
+    UniqueFd copy = memory_for_peer(*extent);
     if (!copy) return end("no file descriptor left for an extent");
     reply(
         0,
@@ -125,6 +210,16 @@ void Session::introduce(SlotName slot) {
     return;
   }
   KVTIER_CHECK(!"a slot of no extent");
+}
+
+// A read-only session's descriptor is of an opening of its own, for reading; that of a GPU's memory
+// cannot be (see SessionContext::device_for_readers).
+UniqueFd Session::memory_for_peer(const storage::Extent& extent) const {
+  const int fd = extent.memory_fd();
+  if (!read_only_ || extent.kind() != storage::Extent::Kind::memfd)
+    return UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  return UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
 }
 
 void Session::send_ready(LeaseId lease, std::span<const BlockCache::Landed> landed) {

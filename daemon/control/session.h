@@ -7,7 +7,9 @@
 
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <set>
 #include <string>
@@ -15,9 +17,10 @@
 
 #include "client/base/cuda_driver.h"
 #include "client/wire/frame.h"
+#include "daemon/control/access.h"
 #include "daemon/control/admin_jobs.h"
 #include "daemon/control/block_cache.h"
-#include "daemon/control/quotas.h"
+#include "daemon/control/peer.h"
 
 namespace kvtier::daemon {
 
@@ -29,38 +32,55 @@ struct SessionContext {
   std::chrono::milliseconds lease_time;
   std::vector<GpuUuid> gpus;         // of the device tier
   std::uint32_t device_without_gpu;  // what a client that names no GPU has of that tier
-  std::function<void(wire::Status::Builder)> fill_status;
+  const Access& access;
+  const Config::Limits& limits;
+  bool device_for_readers;  // whether the device tier's memory may go to read-only sessions
+  // As much as `peer` may see.
+  std::function<void(const Peer& peer, wire::Status::Builder)> fill_status;
   // Starts a scrub if asked to, and reports.
   std::function<void(bool start, wire::ScrubReport::Builder)> scrub;
+  std::function<Result<void>(wire::QuotaRequest::Reader)> set_quota;
   AdminJobs& admin;
   std::function<void(wire::Message::Builder)> fill_sessions;
   // What a person calls the part of the tier that this place is in.
   std::function<std::string(Tier, std::uint32_t device)> name_of_part;
-  Quotas* quotas = nullptr;  // null: no tenants are configured
   // Counted for kvtierctl.
   std::uint64_t looked_up = 0;
   std::uint64_t misses = 0;
   std::uint64_t client_drops = 0;
   std::uint64_t frame_errors = 0;
+  std::uint64_t denied = 0;           // requests without the right to them
+  std::uint64_t refused_reports = 0;  // of bad keys
 };
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
   using Socket = boost::asio::local::stream_protocol::socket;
+  using Clock = std::chrono::steady_clock;
   using Ended = std::function<void(SessionId)>;
 
-  // `admin`: whether it may do what needs_admin().
-  Session(SessionId id, ProcessId process, bool admin, Socket socket, SessionContext& context,
+  Session(SessionId id, ProcessId process, Peer peer, Socket socket, SessionContext& context,
           Ended ended);
 
   void start();
   // Closes the connection; `ended` is called once, from here or from the I/O that failed.
   void end(const std::string& why);
+  // The same, and the peer is told why, if it reads.
+  void refuse(const Error& why);
 
   SessionId id() const noexcept { return id_; }
   ProcessId process() const noexcept { return process_; }
-  std::chrono::steady_clock::time_point last_heard() const noexcept { return last_heard_; }
-  void heard() noexcept { last_heard_ = std::chrono::steady_clock::now(); }
+  Clock::time_point last_heard() const noexcept { return last_heard_; }
+  void heard() noexcept { last_heard_ = Clock::now(); }
+  // The bound on time that the peer is past: to say hello, to complete a frame, to read.
+  std::optional<Error> overdue(Clock::time_point now);
+  // The daemon itself stood still: the peer gets its time again.
+  void excuse(Clock::time_point now) noexcept;
+
+  const Peer& peer() const noexcept { return peer_; }
+  const std::string& name() const noexcept { return name_; }
+  bool read_only() const noexcept { return read_only_; }
+  std::size_t unsent_bytes() const noexcept { return writer_.bytes(); }
   void lease_time_over();
 
   void send_ready(LeaseId lease, std::span<const BlockCache::Landed> landed);
@@ -75,6 +95,10 @@ class Session : public std::enable_shared_from_this<Session> {
   void wait_readable();
   void wait_writable();
   void readable();
+  void work();
+  bool refill_tokens();
+  void pause();
+  Result<void> authorized(wire::Message::Which message) const;
   Result<void> handle(wire::Frame& frame);
   Result<void> dispatch(wire::Message::Reader message);
   Result<void> on_hello(std::uint64_t id, wire::Hello::Reader hello);
@@ -84,6 +108,9 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<void> on_commit(std::uint64_t id, wire::Commit::Reader commit);
   Result<void> on_report(wire::Report::Reader report);
   Result<void> on_flush(std::uint64_t id);
+  Result<void> on_set_quota(std::uint64_t id, wire::QuotaRequest::Reader request);
+  void on_status(std::uint64_t id);
+  bool visible(std::uint16_t ns) const;
   Result<std::uint16_t> number_of(std::uint32_t handle) const;
   static constexpr unsigned kPrefetched = 16;  // keys at once
   void prefetch_keys(capnp::List<wire::Commit::Block>::Reader blocks, unsigned first) const;
@@ -96,8 +123,6 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<void> on_unpin(std::uint64_t id, wire::UnpinRequest::Reader request);
   Result<void> on_invalidate(std::uint64_t id, wire::NamespaceFilter::Reader filter);
   Result<void> on_inspect(std::uint64_t id, wire::InspectRequest::Reader request);
-  void on_quotas(std::uint64_t id);
-  void on_set_quota(std::uint64_t id, wire::SetQuota::Reader request);
   void fill_namespace(wire::ListReply::Namespace::Builder out, std::uint16_t ns) const;
   void fill_block(wire::ListReply::Block::Builder out, BlockId id) const;
   void fill_inspected(wire::Inspected::Builder out, BlockId id, bool verify) const;
@@ -110,17 +135,19 @@ class Session : public std::enable_shared_from_this<Session> {
   void reply(std::uint64_t id, const std::function<void(Builder)>& fill, UniqueFd descriptor = {});
   void reply_error(std::uint64_t id, const Error& error);
   void introduce(SlotName slot);
+  UniqueFd memory_for_peer(const storage::Extent& extent) const;
   std::uint32_t device_of_gpu(capnp::Data::Reader uuid) const;
 
   SessionId id_;
   ProcessId process_;
-  bool admin_;
+  Peer peer_;
   Socket socket_;
   SessionContext& context_;
   Ended ended_;
   std::string name_;
   std::uint32_t device_ = kNoDevice;  // its GPU's number
   bool greeted_ = false;
+  bool read_only_ = false;
   bool open_ = true;
   bool write_waiting_ = false;
   std::uint32_t flushes_ = 0;
@@ -128,7 +155,18 @@ class Session : public std::enable_shared_from_this<Session> {
   wire::FrameWriter writer_;
   std::vector<std::uint16_t> namespaces_;  // by the session's handle
   std::set<std::uint32_t> known_extents_;
-  std::chrono::steady_clock::time_point began_, last_heard_;
+  std::deque<wire::Frame> received_;  // not handled yet; at most kFramesPerTurn
+  std::optional<Error> input_ended_;  // after those
+  // Requests that may be handled now; below 0 the session waits.
+  Clock::time_point began_;
+  double tokens_;
+  Clock::time_point tokens_at_;
+  boost::asio::steady_timer pause_;
+  bool paused_ = false;
+  bool frame_under_way_ = false;
+  Clock::time_point accepted_, last_heard_;
+  Clock::time_point frame_began_, last_read_;  // by the peer
+  std::uint64_t sent_seen_ = 0;
 };
 
 }  // namespace kvtier::daemon

@@ -65,11 +65,6 @@ void fill_invalidated(wire::Invalidated::Builder out, const AdminJobs::Invalidat
   for (unsigned i = 0; i < disks.size(); ++i) disks.set(i, result.disks_offline[i]);
 }
 
-void fill_bytes(capnp::List<std::uint64_t>::Builder out,
-                const std::array<std::uint64_t, kTiers>& bytes) {
-  for (unsigned t = 0; t < kTiers; ++t) out.set(t, bytes[t]);
-}
-
 }  // namespace
 
 // For a request that is answered in a later turn, when this session may have ended.
@@ -83,12 +78,6 @@ std::function<void(const T&)> Session::answer(std::uint64_t id,
 
 Result<void> Session::admin(wire::Message::Reader message) {
   const std::uint64_t id = message.getId();
-  if (!admin_) {
-    reply_error(id, make_error(Errc::refused,
-                               "this needs an administrator of the cache: run it as root or as the "
-                               "account that kvtierd runs as"));
-    return {};
-  }
   switch (message.which()) {
     case wire::Message::LIST:
       return on_list(id, message.getList());
@@ -109,12 +98,6 @@ Result<void> Session::admin(wire::Message::Reader message) {
       return {};
     case wire::Message::SESSIONS:
       reply(id, context_.fill_sessions);
-      return {};
-    case wire::Message::QUOTAS:
-      on_quotas(id);
-      return {};
-    case wire::Message::SET_QUOTA:
-      on_set_quota(id, message.getSetQuota());
       return {};
     default:
       return malformed("not something an administrator may send");
@@ -184,45 +167,6 @@ Result<void> Session::on_invalidate(std::uint64_t id, wire::NamespaceFilter::Rea
   return {};
 }
 
-// Without tenants in the configuration every salt is a tenant that nothing bounds.
-void Session::on_quotas(std::uint64_t id) {
-  std::vector<TenantQuota> all;
-  if (context_.quotas != nullptr) {
-    all = context_.quotas->list();
-  } else {
-    std::map<std::string, TenantQuota> by_tenant;
-    const Namespaces& known = context_.cache.catalogue().namespaces();
-    for (std::uint16_t ns = 0; ns < known.size(); ++ns) {
-      TenantQuota& of = by_tenant[known[ns].ns.tenant];
-      of.tenant = known[ns].ns.tenant;
-      for (std::size_t t = 0; t < kTiers; ++t) of.used_bytes[t] += known[ns].bytes[t];
-    }
-    for (auto& [name, quota] : by_tenant) all.push_back(std::move(quota));
-  }
-  reply(id, [&](Builder root) {
-    auto list = root.initQuotasReply(static_cast<unsigned>(all.size()));
-    for (unsigned i = 0; i < list.size(); ++i) {
-      list[i].setTenant(all[i].tenant);
-      fill_bytes(list[i].initUsedBytes(kTiers), all[i].used_bytes);
-      fill_bytes(list[i].initQuotaBytes(kTiers), all[i].quota_bytes);
-      fill_bytes(list[i].initGuaranteedBytes(kTiers), all[i].guaranteed_bytes);
-    }
-  });
-}
-
-void Session::on_set_quota(std::uint64_t id, wire::SetQuota::Reader request) {
-  if (context_.quotas == nullptr) {
-    return reply_error(
-        id, make_error(Errc::not_found, "no tenants are configured, so there is no quota to set"));
-  }
-  if (request.getTier() >= kTiers)
-    return reply_error(id, make_error(Errc::invalid, "no such tier"));
-  const auto set = context_.quotas->set(request.getTenant(), static_cast<Tier>(request.getTier()),
-                                        request.getBytes());
-  if (!set) return reply_error(id, set.error());
-  reply(id, [](Builder root) { root.setDone(); });
-}
-
 // At most kWalkStep numbers a reply, so that nobody waits long however many blocks there are.
 Result<void> Session::on_list(std::uint64_t id, wire::ListRequest::Reader request) {
   const auto filter = filter_from(request.getNamespaces());
@@ -233,7 +177,7 @@ Result<void> Session::on_list(std::uint64_t id, wire::ListRequest::Reader reques
   for (std::uint16_t ns = 0; ns < known.size(); ++ns) {
     // One that was invalidated is shown until the last of it has gone.
     const bool gone = known[ns].closed && known[ns].blocks == 0 && known[ns].opened == 0;
-    wanted[ns] = !gone && filter->matches(known[ns]);
+    wanted[ns] = !gone && visible(ns) && filter->matches(known[ns]);
   }
   if (!filter->is_everything() && std::ranges::find(wanted, 1) == wanted.end()) {
     reply_error(id, make_error(Errc::not_found, "no namespace is known that matches"));
@@ -281,7 +225,7 @@ void Session::fill(wire::SessionInfo::Builder info) const {
   info.setSilentMs(since(last_heard_));
   info.setLeases(leases);
   info.setBlocksLeased(blocks);
-  info.setSlotsReserved(context_.cache.reservations().held_by(id_));
+  info.setSlotsReserved(context_.cache.reservations().held_by_session(id_));
   info.setNamespaces(static_cast<std::uint32_t>(namespaces_.size()));
 }
 

@@ -15,6 +15,12 @@ std::span<const std::byte> bytes_of(capnp::Data::Reader data) {
   return {reinterpret_cast<const std::byte*>(data.begin()), data.size()};
 }
 
+// What session_admin.cc answers.
+bool is_administration(wire::Message::Which message) noexcept {
+  return message == wire::Message::LIST ||
+         (rule_of(message).right == Right::admin && message != wire::Message::SET_QUOTA);
+}
+
 Error malformed(const std::string& what) {
   return make_error(Errc::malformed, "request: " + what);
 }
@@ -39,7 +45,18 @@ Result<void> Session::handle(wire::Frame& frame) {
 Result<void> Session::dispatch(wire::Message::Reader message) {
   const std::uint64_t id = message.getId();
   if (!greeted_ && !message.isHello()) return malformed("the first message must be hello");
-  if (needs_admin(message.which())) return admin(message);
+  const MessageRule rule = rule_of(message.which());
+  tokens_ -= rule.cost;
+  if (auto good = authorized(message.which()); !good) {
+    if (good.error().code == Errc::malformed) return good;
+    ++context_.denied;
+    spdlog::warn("session {} ({}, pid {}, uid {}): {}", id_, name_, peer_.pid, peer_.uid,
+                 good.error().message);
+    if (!rule.answered) return good;
+    reply_error(id, good.error());
+    return {};
+  }
+  if (is_administration(message.which())) return admin(message);
   switch (message.which()) {
     case wire::Message::HELLO:
       return on_hello(id, message.getHello());
@@ -62,11 +79,52 @@ Result<void> Session::dispatch(wire::Message::Reader message) {
     case wire::Message::FLUSH:
       return on_flush(id);
     case wire::Message::STATUS:
-      reply(id, [&](Builder root) { context_.fill_status(root.initStatusReply()); });
+      on_status(id);
       return {};
+    case wire::Message::SET_QUOTA:
+      return on_set_quota(id, message.getSetQuota());
     default:
       return malformed("not something a client may send");
   }
+}
+
+// Errors: malformed (nothing that a client may send), refused.
+Result<void> Session::authorized(wire::Message::Which message) const {
+  switch (rule_of(message).right) {
+    case Right::none:
+      return malformed("not something a client may send");
+    case Right::read:
+      return {};
+    case Right::write:
+      if (!read_only_) return {};
+      return make_error(Errc::refused, std::string(name_of(message)) +
+                                           ": this session is read-only; it asked for that, or "
+                                           "its user is in [access] read_only_users or _groups");
+    case Right::admin:
+      if (context_.access.is_admin(peer_)) return {};
+  }
+  return make_error(Errc::refused, std::string(name_of(message)) +
+                                       " needs an administrator: run it as root, as the daemon's "
+                                       "user, or as a member of [access] admin_group");
+}
+
+void Session::on_status(std::uint64_t id) {
+  reply(id, [&](Builder root) { context_.fill_status(peer_, root.initStatusReply()); });
+}
+
+Result<void> Session::on_set_quota(std::uint64_t id, wire::QuotaRequest::Reader request) {
+  if (auto good = context_.set_quota(request); !good) {
+    reply_error(id, good.error());
+  } else {
+    reply(id, [](Builder root) { root.setDone(); });
+  }
+  return {};
+}
+
+// Whether the peer is shown this namespace: it may use its tenant, or is an administrator.
+bool Session::visible(std::uint16_t ns) const {
+  const TenantId tenant = context_.cache.catalogue().namespaces()[ns].tenant;
+  return context_.access.is_admin(peer_) || context_.access.may_use(tenant, peer_);
 }
 
 Result<void> Session::on_hello(std::uint64_t id, wire::Hello::Reader hello) {
@@ -84,8 +142,16 @@ Result<void> Session::on_hello(std::uint64_t id, wire::Hello::Reader hello) {
   if (hello.getGpu().size() != 0 && hello.getGpu().size() != sizeof(GpuUuid))
     return malformed("a GPU's UUID of the wrong size");
   name_ = std::string(hello.getName().cStr()).substr(0, 64);
+  // It goes to logs and terminals.
+  std::ranges::replace_if(
+      name_, [](char c) { return c >= 0 && (c < 0x20 || c == 0x7F); }, '?');
+  read_only_ = hello.getReadOnly() || context_.access.read_only(peer_);
   device_ = device_of_gpu(hello.getGpu());
+  if (read_only_ && !context_.device_for_readers) device_ = kNoDevice;
   greeted_ = true;
+  spdlog::info("session {}: {} (pid {}, uid {}, gid {}){}{}", id_, name_, peer_.pid, peer_.uid,
+               peer_.gid, read_only_ ? ", read-only" : "",
+               context_.access.is_admin(peer_) ? ", administrator" : "");
   UniqueFd directory(::fcntl(context_.directory.fd(), F_DUPFD_CLOEXEC, 0));
   if (!directory) {
     end("no file descriptor left for the directory");
@@ -102,6 +168,7 @@ Result<void> Session::on_hello(std::uint64_t id, wire::Hello::Reader hello) {
         welcome.setDirectoryBytes(context_.directory.bytes());
         welcome.setFrameBytesMax(wire::kFrameBytesMax);
         welcome.setDevice(static_cast<std::uint8_t>(device_));
+        welcome.setReadOnly(read_only_);
       },
       std::move(directory));
   return {};
@@ -124,8 +191,24 @@ std::uint32_t Session::device_of_gpu(capnp::Data::Reader uuid) const {
 
 Result<void> Session::on_open(std::uint64_t id, capnp::Data::Reader encoded) {
   if (namespaces_.size() == limits::kNamespacesPerSessionMax) {
-    reply_error(id, make_error(Errc::no_space, "too many namespaces in one session"));
+    reply_error(id,
+                make_error(Errc::no_space, "too many namespaces in one session (" +
+                                               std::to_string(limits::kNamespacesPerSessionMax) +
+                                               "): open some in another client"));
     return {};
+  }
+  // What is not understood gets its error below.
+  if (const auto ns = decode_namespace(bytes_of(encoded))) {
+    const Tenants& tenants = context_.cache.catalogue().tenants();
+    const TenantId tenant = tenants.of_salt(ns->tenant);
+    if (!context_.access.may_use(tenant, peer_)) {
+      ++context_.denied;
+      reply_error(id,
+                  make_error(Errc::refused, "user " + std::to_string(peer_.uid) +
+                                                " may not use the tenant '" + tenants[tenant].name +
+                                                "': see the users and groups of its [[tenant]]"));
+      return {};
+    }
   }
   const auto number = context_.cache.open_namespace(bytes_of(encoded));
   if (!number) {
@@ -222,12 +305,19 @@ Result<void> Session::on_report(wire::Report::Reader report) {
   context_.looked_up += report.getLookedUp();
   context_.misses += report.getMisses();
   context_.client_drops += report.getDropped();
-  for (const auto bad : report.getBadKeys()) {
-    if (bad.size() != sizeof(Key)) return malformed("a key of the wrong size");
-    Key key;
-    std::memcpy(&key, bad.begin(), sizeof key);
-    for (const std::uint16_t ns : namespaces_) context_.cache.forget(ns, key);
+  const auto bad_keys = report.getBadKeys();
+  if (bad_keys.size() > limits::kBadKeysMax) return malformed("too many bad keys in one report");
+  std::vector<Key> keys(bad_keys.size());
+  for (unsigned i = 0; i < bad_keys.size(); ++i) {
+    if (bad_keys[i].size() != sizeof(Key)) return malformed("a key of the wrong size");
+    std::memcpy(&keys[i], bad_keys[i].begin(), sizeof(Key));
   }
+  if (keys.empty()) return {};
+  // Each may have a whole record read.
+  constexpr double kCost = 100;
+  tokens_ -= kCost * static_cast<double>(keys.size());
+  context_.refused_reports +=
+      read_only_ ? keys.size() : context_.cache.report_bad(id_, namespaces_, keys);
   return {};
 }
 

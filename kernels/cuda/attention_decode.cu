@@ -173,7 +173,9 @@ __global__ void __launch_bounds__(kThreads,
   extern __shared__ __align__(16) std::byte shared[];
   PartWork work;
   device::release_dependent_kernel();
-  if (!find_work(params, work)) return;
+  // Records and tables are older than the kernel before this one, which may be at its end still:
+  // the first copies are under way by then.
+  if (!find_work(params, work)) return device::wait_for_previous_kernel();
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
 
@@ -191,6 +193,7 @@ __global__ void __launch_bounds__(kThreads,
   };
 #pragma unroll
   for (int index = 0; index < Shape::kSlots; ++index) fetch(index);
+  device::wait_for_previous_kernel();
 
   const std::size_t first_head =
       std::size_t{work.row} * params.kv_heads * params.group + work.kv_head * params.group;
@@ -277,6 +280,7 @@ __global__ void __launch_bounds__(kCombineThreads)
   const std::uint32_t position = params.step.positions[row];
   if (params.step.row_sequence[row] == kNoSequence) return;
   device::wait_for_previous_kernel();  // which did not write what is read above
+  device::release_dependent_kernel();
   const int parts = static_cast<int>(position / (kTileTokens * kPartBlocks)) + 1;
   const std::size_t first =
       (std::size_t{row} * params.kv_heads + head / params.group) * params.parts * params.group +
@@ -311,9 +315,11 @@ void launch_decode(const DecodeParams& params, Stream stream) {
   constexpr int kShared = DecodeShape<Stored, kHeadDim>::shared_bytes(kHeadTiles);
   const std::uint32_t rows = params.step.rows;
   device::allow_shared_memory(decode_parts<Stored, kHeadDim, kHeadTiles>, kShared);
-  decode_parts<Stored, kHeadDim, kHeadTiles>
-      <<<dim3(params.kv_heads, params.parts, rows), kThreads, kShared, stream>>>(params);
-  check_launch("decode_parts");
+  device::launch_dependent(decode_parts<Stored, kHeadDim, kHeadTiles>,
+                           {.grid = dim3(params.kv_heads, params.parts, rows),
+                            .threads = kThreads,
+                            .shared_bytes = kShared},
+                           stream, params);
   device::launch_dependent(
       combine_parts<kHeadDim>,
       {.grid = dim3(params.kv_heads * params.group, rows), .threads = kCombineThreads}, stream,

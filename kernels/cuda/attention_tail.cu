@@ -23,7 +23,8 @@ using tail::SlotBlock;
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
-constexpr int kTailPartBlocks = 32;
+// Of a prompt of 32k tokens, the parts of 8 heads come to just under two rounds of an H100's SMs.
+constexpr int kTailPartBlocks = 24;
 static_assert(kTailPartBlocks <= 32, "a lane for each block of a part");
 constexpr int kTileRows = 16;
 
@@ -176,13 +177,15 @@ __global__ void __launch_bounds__(kThreads, (TailShape<Stored, kHeadDim>::kThrea
   extern __shared__ __align__(16) std::byte shared[];
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
+  device::release_dependent_kernel();
   const TailRows rows(params, warp);
   const std::uint32_t first_block = blockIdx.y * kTailPartBlocks;
   const std::uint32_t end_row = params.start + params.rows - 1;
   const std::uint32_t end_tile =
       ((params.start / params.tile_tokens + blockIdx.z * kWarps + kWarps) * params.tile_tokens) - 1;
   const std::uint32_t own_most = min(end_row, end_tile) / kTileTokens;
-  if (own_most < first_block) return;
+  // As in decode_parts: records and tables are older than the kernel before this one.
+  if (own_most < first_block) return device::wait_for_previous_kernel();
   const int blocks =
       static_cast<int>(min(own_most - first_block, static_cast<std::uint32_t>(kTailPartBlocks)));
 
@@ -214,6 +217,7 @@ __global__ void __launch_bounds__(kThreads, (TailShape<Stored, kHeadDim>::kThrea
   };
 #pragma unroll
   for (int stage = 0; stage < Shape::kStages - 1; ++stage) fetch(stage);
+  device::wait_for_previous_kernel();
 
   const TailQueries<Stored, kHeadDim> queries(params, rows, lane);
   DecodeTile<kHeadDim, true> tile;
@@ -250,6 +254,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ float4 sums[kTeams][kColumns];
   __shared__ float totals[kTeams];
   __shared__ float most_of_warp[kWarps];
+  device::wait_for_previous_kernel();
   const std::uint32_t row = blockIdx.y;
   const std::size_t of_row = std::size_t{row} * gridDim.x + blockIdx.x;
   const std::size_t first = of_row * params.parts;
@@ -306,12 +311,16 @@ void launch_tail(const TailParams& params, Stream stream) {
   const std::uint32_t tiles =
       (params.start + params.rows - 1) / params.tile_tokens - params.start / params.tile_tokens + 1;
   device::allow_shared_memory(tail_parts<Stored, kHeadDim>, kShared);
-  tail_parts<Stored, kHeadDim><<<dim3(params.kv_heads, params.parts, (tiles + kWarps - 1) / kWarps),
-                                 kThreads, kShared, stream>>>(params);
-  check_launch("tail_parts");
-  combine_tail<kHeadDim>
-      <<<dim3(params.kv_heads * params.group, params.rows), kThreads, 0, stream>>>(params);
-  check_launch("combine_tail");
+  device::launch_dependent(
+      tail_parts<Stored, kHeadDim>,
+      {.grid = dim3(params.kv_heads, params.parts, (tiles + kWarps - 1) / kWarps),
+       .threads = kThreads,
+       .shared_bytes = kShared},
+      stream, params);
+  device::launch_dependent(
+      combine_tail<kHeadDim>,
+      {.grid = dim3(params.kv_heads * params.group, params.rows), .threads = kThreads}, stream,
+      params);
 }
 
 template <typename Stored>

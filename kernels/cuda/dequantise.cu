@@ -76,6 +76,8 @@ struct GatherParams {
   std::uint32_t page_pitch;  // pages are at [layer * page_pitch + block]
   const std::byte* const* records;
   StagedPayload staged;  // in place of the records where it is not null
+  const float* scales;   // in place of those in the records where it is not null
+  std::uint32_t scales_pitch;
   void* const* k_pages;
   void* const* v_pages;
 };
@@ -95,9 +97,13 @@ __device__ __forceinline__ Origin origin_of(const GatherParams& p, std::uint32_t
             p.staged.scales + at * 2 * sides.kv_heads + side_head};
   }
   const std::byte* record = p.records[block];
+  const float* apart = p.scales + std::uint64_t{block} * p.scales_pitch +
+                       std::uint64_t{layer} * 2 * sides.kv_heads + side_head;
   layer += p.first_layer;
+  const auto* inside =
+      reinterpret_cast<const float*>(record + sides.scale_offset(layer, side_head));
   return {record + sides.header_bytes + layer * sides.layer_bytes,
-          reinterpret_cast<const float*>(record + sides.scale_offset(layer, side_head))};
+          p.scales != nullptr ? apart : inside};
 }
 
 template <DType kStored, DType kPage, int kCount>
@@ -147,17 +153,22 @@ void launch_gather(const TransferArgs& args, const StagedPayload& staged, std::u
   for (std::uint32_t done = 0; done < args.layers; done += layers_max) {
     const std::uint32_t layers = std::min(args.layers - done, layers_max);
     const std::uint64_t first_page = std::uint64_t{done} * page_pitch;
-    const GatherParams params{.piece = piece,
-                              .piece_chunks = FastDivide(piece.chunks()),
-                              .blocks = FastDivide(args.blocks),
-                              .first_layer = args.first_layer + done,
-                              .layers = layers,
-                              .chunks_total = static_cast<std::uint32_t>(layers * layer_chunks),
-                              .page_pitch = page_pitch,
-                              .records = args.records,
-                              .staged = staged,
-                              .k_pages = args.k_pages + first_page,
-                              .v_pages = args.v_pages + first_page};
+    const GatherParams params{
+        .piece = piece,
+        .piece_chunks = FastDivide(piece.chunks()),
+        .blocks = FastDivide(args.blocks),
+        .first_layer = args.first_layer + done,
+        .layers = layers,
+        .chunks_total = static_cast<std::uint32_t>(layers * layer_chunks),
+        .page_pitch = page_pitch,
+        .records = args.records,
+        .staged = staged,
+        .scales = args.scales == nullptr
+                      ? nullptr
+                      : args.scales + std::size_t{done} * 2 * args.layout.kv_heads,
+        .scales_pitch = args.scales_pitch,
+        .k_pages = args.k_pages + first_page,
+        .v_pages = args.v_pages + first_page};
     gather_kernel<kStored, kPage, kCount>
         <<<grid_for(params.chunks_total, args.thread_blocks), kThreads, 0, stream>>>(params);
     check_launch("gather_and_dequantise");
@@ -173,7 +184,12 @@ void gather(const TransferArgs& args, const StagedPayload& staged, std::uint32_t
       constexpr DType kStored = decltype(stored)::kType;
       constexpr DType kPage = decltype(page)::kType;
       constexpr int kCount = 16 / size_of(kStored);
-      if (SideLayout(args.layout).divides(kCount)) {
+      // 16 bytes a thread over the link; in the GPU's memory so many of what is written, which is
+      // more.
+      constexpr int kNear = std::min(kCount, 16 / size_of(kPage));
+      if (args.on_device && SideLayout(args.layout).divides(kNear)) {
+        launch_gather<kStored, kPage, kNear>(args, staged, page_pitch, stream);
+      } else if (SideLayout(args.layout).divides(kCount)) {
         launch_gather<kStored, kPage, kCount>(args, staged, page_pitch, stream);
       } else {
         launch_gather<kStored, kPage, 1>(args, staged, page_pitch, stream);
@@ -296,7 +312,9 @@ void gather_and_dequantise(const TransferArgs& args, Stream stream) {
 
 void dequantise_staged(const TransferArgs& args, const StagedPayload& staged,
                        std::uint32_t page_pitch, Stream stream) {
-  gather(args, staged, page_pitch, stream);
+  TransferArgs near = args;
+  near.on_device = true;
+  gather(near, staged, page_pitch, stream);
 }
 
 void gather_scales(const TransferArgs& args, float* scales, Stream stream) {

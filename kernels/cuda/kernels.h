@@ -190,6 +190,10 @@ struct TransferArgs {
       nullptr;  // [layer * blocks + block] -> [kv_heads][block_tokens][head_dim_k]
   void* const* v_pages = nullptr;
   std::uint32_t thread_blocks = 0;
+  bool on_device = false;  // the records are in the GPU's memory: what is written bounds the rate
+  // Scales that were brought apart: [blocks][scales_pitch], those of first_layer first.
+  const float* scales = nullptr;
+  std::uint32_t scales_pitch = 0;
 };
 // Payload and scales -> pages.
 void gather_and_dequantise(const TransferArgs& args, Stream stream);

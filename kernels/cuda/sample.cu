@@ -5,7 +5,11 @@
 // the running count (top_k) or weight (top_p, the draw) crosses a target" is found digit by digit
 // of the logit's bits, from the highest: a histogram of the tokens that share the digits found so
 // far, and the bin in which the crossing lies. Tokens of one logit weigh the same, so only the last
-// step needs their ids.
+// step needs their ids. The tokens that share the first digit are listed once, where they are not
+// too many: what follows reads the list in place of the vocabulary.
+#include <cooperative_groups.h>
+
+#include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.cuh"
 
@@ -24,6 +28,9 @@ constexpr std::size_t kVocabularyMax = std::size_t{1} << 19;
 constexpr std::uint32_t kScanThreads = 256;     // of the kernels that share out a row
 constexpr std::uint32_t kTokensPerPart = 4096;  // of a thread block there
 constexpr std::uint32_t kPickThreads = 1024;
+constexpr std::uint32_t kListMax = 8192;
+constexpr std::uint32_t kTiesMax = 64;  // tokens of one logit that are told apart in the list
+constexpr std::uint32_t kNoDigit = ~0U;
 
 // Sums in shared memory, where only 32 bits are added at once: a 64-bit addition there is a loop
 // that all threads of a bin would contend in.
@@ -147,11 +154,17 @@ struct Before {
 };
 
 // A place in the order: the `ties`-th (from 1) token of logit `key`, and what comes before the
-// first of them.
+// first of them. `same` tokens have that logit.
 struct Place {
   std::uint32_t key;
   std::uint32_t ties;
+  std::uint32_t same;
   Before before;
+};
+
+struct Candidate {
+  std::uint32_t key;
+  std::uint32_t id;
 };
 
 struct PickShared {
@@ -162,6 +175,9 @@ struct PickShared {
   std::uint32_t bin;
   Before before;
   std::uint32_t token;
+  std::uint32_t listed;
+  std::uint32_t ties;
+  std::uint32_t tied[kTiesMax];
 };
 
 // Which running sum is to cross the target, and when: count >= target, or weight > target.
@@ -217,9 +233,11 @@ __device__ __forceinline__ void find_bin(PickShared& shared, const Before& befor
 // One row's logits, their first histogram, and the search in both.
 class Row {
  public:
-  __device__ Row(PickShared& shared, const float* logits, std::uint32_t vocabulary,
+  // `list` has room for kListMax.
+  __device__ Row(PickShared& shared, Candidate* list, const float* logits, std::uint32_t vocabulary,
                  const RowSpace& space, const SampleRow& choice)
       : shared_(shared),
+        list_(list),
         logits_(logits),
         vocabulary_(vocabulary),
         space_(space),
@@ -238,6 +256,9 @@ class Row {
     std::uint32_t digits = shared_.bin;
     Before before = shared_.before;
     std::uint32_t known = kDigitBits;
+    const std::uint32_t sharing = shared_.counts[digits];
+    __syncthreads();  // the counts are about to be used again
+    list_tokens(digits, sharing);
     while (known < 32) {
       const std::uint32_t bits = min(kDigitBits, 32 - known);
       count_next_digit(digits, known, bits);
@@ -246,17 +267,44 @@ class Row {
       before = shared_.before;
       known += bits;
     }
+    const std::uint32_t same = shared_.counts[shared_.bin];
     const Weight weight = weight_at(digits);
     const Weight missing = target.by_count
                                ? target.value - before.count
                                : (weight == 0 ? 1 : (target.value - before.weight) / weight + 1);
     __syncthreads();  // shared_ is about to be used again
-    return {digits, static_cast<std::uint32_t>(missing), before};
+    return {digits, static_cast<std::uint32_t>(missing), same, before};
   }
 
-  // The id of the token at `place`: its `ties`-th in order of ids. Each warp has its share of the
-  // vocabulary in one piece.
+  // The id of the token at `place`, which was found last: its `ties`-th in order of ids.
   __device__ std::uint32_t token_at(const Place& place) {
+    return listed_digit_ != kNoDigit && place.same <= kTiesMax ? token_in_list(place)
+                                                               : token_in_vocabulary(place);
+  }
+
+ private:
+  __device__ std::uint32_t token_in_list(const Place& place) {
+    if (threadIdx.x == 0) {
+      shared_.token = id_in(space_.largest);
+      shared_.ties = 0;
+    }
+    __syncthreads();
+    for (std::uint32_t i = threadIdx.x; i < shared_.listed; i += kPickThreads) {
+      if (list_[i].key == place.key) shared_.tied[atomicAdd(&shared_.ties, 1)] = list_[i].id;
+    }
+    __syncthreads();
+    if (threadIdx.x < shared_.ties) {
+      const std::uint32_t id = shared_.tied[threadIdx.x];
+      std::uint32_t rank = 1;
+      for (std::uint32_t i = 0; i < shared_.ties; ++i) rank += shared_.tied[i] < id ? 1 : 0;
+      if (rank == place.ties) shared_.token = id;
+    }
+    __syncthreads();
+    return shared_.token;
+  }
+
+  // Each warp has its share of the vocabulary in one piece.
+  __device__ std::uint32_t token_in_vocabulary(const Place& place) {
     const std::uint32_t warp = threadIdx.x / 32;
     const std::uint32_t lane = threadIdx.x % 32;
     const std::uint32_t share = (vocabulary_ + kPickThreads - 1) / kPickThreads * 32;
@@ -285,7 +333,23 @@ class Row {
     return shared_.token;
   }
 
- private:
+  // Lists the `count` tokens that begin with `digit`, if that many have room.
+  __device__ void list_tokens(std::uint32_t digit, std::uint32_t count) {
+    if (listed_digit_ == digit) return;
+    listed_digit_ = count <= kListMax ? digit : kNoDigit;
+    if (listed_digit_ == kNoDigit) return;
+    if (threadIdx.x == 0) shared_.listed = 0;
+    __syncthreads();
+    for_each_key(threadIdx.x, vocabulary_, kPickThreads, [&](std::uint32_t i, std::uint32_t key) {
+      if (key == 0 || key >> kFirstShift != digit) return;
+      const auto group = cooperative_groups::coalesced_threads();
+      std::uint32_t at = 0;
+      if (group.thread_rank() == 0) at = atomicAdd(&shared_.listed, group.size());
+      list_[group.shfl(at, 0) + group.thread_rank()] = {key, i};
+    });
+    __syncthreads();
+  }
+
   __device__ void load_first_digit() {
     for (std::uint32_t i = threadIdx.x; i < kBins; i += kPickThreads) {
       shared_.weights[i].set(space_.weights[i]);
@@ -301,12 +365,18 @@ class Row {
       shared_.counts[i] = 0;
     }
     __syncthreads();
-    for_each_key(threadIdx.x, vocabulary_, kPickThreads, [&](std::uint32_t, std::uint32_t key) {
+    const auto take = [&](std::uint32_t, std::uint32_t key) {
       if (key == 0 || key >> (32 - known) != digits) return;
       const std::uint32_t bin = (key >> (32 - known - bits)) & ((1U << bits) - 1);
       atomicAdd(&shared_.counts[bin], 1);
       shared_.weights[bin].add(weight_at(key));
-    });
+    };
+    if (listed_digit_ != kNoDigit) {
+      for (std::uint32_t i = threadIdx.x; i < shared_.listed; i += kPickThreads)
+        take(i, list_[i].key);
+    } else {
+      for_each_key(threadIdx.x, vocabulary_, kPickThreads, take);
+    }
     __syncthreads();
   }
 
@@ -330,6 +400,8 @@ class Row {
   }
 
   PickShared& shared_;
+  Candidate* const list_;
+  std::uint32_t listed_digit_ = kNoDigit;  // the first digit of what is listed
   const float* logits_;
   std::uint32_t vocabulary_;
   const RowSpace& space_;
@@ -347,13 +419,14 @@ __global__ void __launch_bounds__(kPickThreads)
     pick_kernel(const float* logits, const SampleRow* rows, std::uint32_t* tokens,
                 std::uint32_t vocabulary, const RowSpace* spaces) {
   __shared__ PickShared shared;
+  extern __shared__ Candidate list[];
   const RowSpace& space = spaces[blockIdx.x];
   const SampleRow choice = rows[blockIdx.x];
   if (takes_largest(choice, space.largest)) {
     if (threadIdx.x == 0) tokens[blockIdx.x] = id_in(space.largest);
     return;
   }
-  Row row(shared, logits + std::uint64_t{blockIdx.x} * vocabulary, vocabulary, space, choice);
+  Row row(shared, list, logits + std::uint64_t{blockIdx.x} * vocabulary, vocabulary, space, choice);
   std::uint32_t candidates = 0;
   Weight total = 0;
   for (std::uint32_t i = threadIdx.x; i < kBins; i += kPickThreads) {
@@ -404,7 +477,10 @@ void sample(const float* logits, const SampleRow* rows, std::uint32_t* tokens, s
   clear_kernel<<<row_count, kScanThreads, 0, stream>>>(spaces);
   largest_kernel<<<parts, kScanThreads, 0, stream>>>(logits, tokens_each, spaces);
   weigh_kernel<<<parts, kScanThreads, 0, stream>>>(logits, rows, tokens_each, spaces);
-  pick_kernel<<<row_count, kPickThreads, 0, stream>>>(logits, rows, tokens, tokens_each, spaces);
+  constexpr std::size_t kListBytes = kListMax * sizeof(Candidate);
+  device::allow_shared_memory(pick_kernel, kListBytes);
+  pick_kernel<<<row_count, kPickThreads, kListBytes, stream>>>(logits, rows, tokens, tokens_each,
+                                                               spaces);
   check_launch("sample");
 }
 

@@ -1,5 +1,6 @@
 // Norm and rotation of Q and K, and K and V into exact pages. A thread block to a row; kLanes lanes
 // to a head, each holding four elements of the head's first half and their partners of the second.
+#include "kernels/cuda/device/ptx.cuh"
 #include "kernels/cuda/formats.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.cuh"
@@ -66,6 +67,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ float cosines[kHeadDimMax / 2];
   __shared__ float sines[kHeadDimMax / 2];
   const std::uint32_t row = blockIdx.x;
+  device::release_dependent_kernel();  // attention, which waits before it reads what is here
   if (args.step.row_sequence[row] == kNoSequence) return;
   const std::uint32_t position = args.step.positions[row];
   const std::uint32_t half = args.head_dim / 2;

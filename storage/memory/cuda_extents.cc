@@ -59,7 +59,7 @@ Result<std::unique_ptr<Extent>> adopt_cuda_extent(int device, UniqueFd memory, U
   if (!slots) return slots.error();
   const SlotTableHeader& header = slots->header();
   const std::string name = "extent " + std::to_string(header.extent_id);
-  const Extent::Shape shape{header.extent_bytes, header.slot_bytes};
+  const Extent::Shape shape{header.extent_bytes, header.slot_bytes, header.owner};
   if (static_cast<Tier>(header.tier) != Tier::device) {
     return make_error(Errc::corrupt, name + ": its slot table is not of the device tier");
   }

@@ -29,6 +29,7 @@ SlotTableHeader slot_table_header(ExtentId id, Tier tier, const Extent::Shape& s
   header.slots = shape.slots();
   header.slot_bytes = shape.slot_bytes;
   header.extent_bytes = shape.bytes;
+  header.owner = shape.owner;
   std::memcpy(header.boot_id, kBoot.data(), sizeof header.boot_id);
   return header;
 }

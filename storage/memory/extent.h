@@ -28,6 +28,7 @@ class Extent {
   struct Shape {
     std::uint64_t bytes = 0;       // of the whole extent
     std::uint64_t slot_bytes = 0;  // a multiple of 4 KiB
+    std::uint64_t owner = 0;       // SlotTableHeader::owner
     std::uint32_t slots() const noexcept { return static_cast<std::uint32_t>(bytes / slot_bytes); }
   };
 
@@ -83,7 +84,7 @@ class MemoryExtents {
   // Errors: no_space, io.
   virtual Result<std::unique_ptr<Extent>> create(ExtentId id, Extent::Shape shape) = 0;
   // An extent of so many bytes will be wanted soon: its memory is made ready in the background, one
-  // at a time. create() does not wait for it, and does with memory that is not ready yet.
+  // at a time. create() does not wait for it, and takes it as far as it is ready.
   virtual void prepare(std::uint64_t bytes) = 0;
 };
 

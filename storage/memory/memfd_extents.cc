@@ -3,9 +3,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <atomic>
-#include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -13,15 +12,16 @@
 #include "client/base/units.h"
 #include "client/record/record.h"
 #include "storage/memory/extent.h"
+#include "storage/memory/huge_page_helper.h"
 
 namespace kvtier::storage {
 namespace {
 
 class MemfdExtents final : public MemoryExtents {
  public:
-  MemfdExtents(Tier tier, MemfdOptions options) : tier_(tier), options_(options) {}
-
-  ~MemfdExtents() override { *unwanted_ = true; }  // the spare's thread ends before `spare_` does
+  MemfdExtents(Tier tier, MemfdOptions options) : tier_(tier), options_(options) {
+    if (options.huge_pages) helper_.emplace();
+  }
 
   Tier tier() const noexcept override { return tier_; }
   std::uint64_t granularity() const noexcept override { return kRecordAlignment; }
@@ -38,13 +38,13 @@ class MemfdExtents final : public MemoryExtents {
   }
 
   void prepare(std::uint64_t bytes) override {
-    // Less is made as fast as a thread is started.
+    // Less has no use for huge pages.
     constexpr std::uint64_t kWorthwhile = 16_MiB;
-    if (spare_.valid() || bytes < kWorthwhile || !options_.huge_pages) return;
-    *unwanted_ = false;
-    spare_ = std::async(std::launch::async, [options = options_, bytes, unwanted = unwanted_] {
-      return make(bytes, options, unwanted.get());
-    });
+    if (!helper_ || spare_ || bytes < kWorthwhile) return;
+    auto made = make(bytes);
+    if (!made) return;  // create() will say why
+    helper_->give(made->fd.get(), bytes);
+    spare_ = std::move(*made);
   }
 
  private:
@@ -53,33 +53,25 @@ class MemfdExtents final : public MemoryExtents {
     Mapping mapping;
   };
 
-  // What is ready, or else memory whose pages come on first use: nobody waits here, unless pages
-  // are wanted at creation. What is not ready is given up, after a few milliseconds at most, since
-  // beside the new extent it could be more than the tier's cap.
+  // Nobody waits for pages here, unless they are wanted at creation: what the helper is still at is
+  // used as it is, and the rest of its pages come on first use.
   Result<Memory> take_memory(std::uint64_t bytes) {
-    if (spare_.valid()) {
-      *unwanted_ = !options_.prefault;
-      auto spare = spare_.get();
-      if (spare && spare->mapping.bytes().size() == bytes) return spare;
-    }
-    return make(bytes, options_.prefault ? options_ : MemfdOptions{}, nullptr);
+    auto spare = std::exchange(spare_, {});
+    const bool fits = spare && spare->mapping.bytes().size() == bytes;
+    // Beside the new extent it could be more than the tier's cap.
+    if (spare && !fits) helper_->stop();
+    auto memory = fits ? Result<Memory>(std::move(*spare)) : make(bytes);
+    if (!memory || !options_.prefault) return memory;
+    if (options_.huge_pages && !fits) fill_with_huge_pages(memory->mapping.bytes());
+    if (const auto done = prefault(memory->mapping.bytes()); !done) return done.error();
+    return memory;
   }
 
-  // Gives up where `unwanted` says so. Errors: no_space, io, unavailable (given up).
-  static Result<Memory> make(std::uint64_t bytes, MemfdOptions options,
-                             const std::atomic<bool>* unwanted) {
+  static Result<Memory> make(std::uint64_t bytes) {
     auto fd = make_memfd("kvtier-extent", bytes);
     if (!fd) return fd.error();
     auto mapping = Mapping::map(fd->get(), bytes, Mapping::Access::read_write);
     if (!mapping) return mapping.error();
-    constexpr std::uint64_t kPiece = 8_MiB;
-    for (std::uint64_t at = 0; options.huge_pages && at < bytes; at += kPiece) {
-      if (unwanted != nullptr && *unwanted) return make_error(Errc::unavailable, "given up");
-      fill_with_huge_pages(mapping->bytes().subspan(at, std::min(kPiece, bytes - at)));
-    }
-    if (options.prefault) {
-      if (const auto done = prefault(mapping->bytes()); !done) return done.error();
-    }
     return Memory{std::move(*fd), std::move(*mapping)};
   }
 
@@ -97,8 +89,8 @@ class MemfdExtents final : public MemoryExtents {
 
   Tier tier_;
   MemfdOptions options_;
-  std::shared_ptr<std::atomic<bool>> unwanted_ = std::make_shared<std::atomic<bool>>(false);
-  std::future<Result<Memory>> spare_;
+  std::optional<HugePageHelper> helper_;
+  std::optional<Memory> spare_;
 };
 
 }  // namespace
@@ -127,7 +119,7 @@ Result<std::unique_ptr<Extent>> adopt_memfd_extent(UniqueFd memory, UniqueFd tab
   }
   auto mapping = Mapping::map(memory.get(), header.extent_bytes, Mapping::Access::read_write);
   if (!mapping) return mapping.error();
-  const Extent::Shape shape{header.extent_bytes, header.slot_bytes};
+  const Extent::Shape shape{header.extent_bytes, header.slot_bytes, header.owner};
   if (shape.slots() != header.slots) return make_error(Errc::corrupt, name + ": number of slots");
   const ExtentId id(header.extent_id);
   const auto tier = static_cast<Tier>(header.tier);

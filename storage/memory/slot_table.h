@@ -48,7 +48,7 @@ struct SlotTableHeader {
   std::uint64_t slot_bytes;
   std::uint64_t extent_bytes;
   std::byte boot_id[16];  // the host's boot, for owner_start_time
-  std::uint64_t reserved[1];
+  std::uint64_t owner;    // whose memory it is alone: XXH3-64 of a tenant's name; 0: shared
 };
 static_assert(sizeof(SlotTableHeader) == 64);
 

@@ -1,5 +1,6 @@
 #include "tests/client/fake_daemon.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -186,7 +187,8 @@ void FakeDaemon::dispatch(Peer& peer, wire::Message::Reader message) {
   const std::uint64_t id = message.getId();
   switch (message.which()) {
     case Which::HELLO:
-      return welcome(peer, id);
+      state_.read_only_asked = message.getHello().getReadOnly();
+      return welcome(peer, id, state_.read_only || state_.read_only_asked);
     case Which::OPEN_NAMESPACE:
       return reply(peer, id, [](wire::Message::Builder m) { m.setOpened(kHandle); });
     case Which::LEASE:
@@ -213,7 +215,7 @@ void FakeDaemon::dispatch(Peer& peer, wire::Message::Reader message) {
   }
 }
 
-void FakeDaemon::welcome(Peer& peer, std::uint64_t id) {
+void FakeDaemon::welcome(Peer& peer, std::uint64_t id, bool read_only) {
   if (state_.mangle_hello) {
     std::vector<std::byte> bytes;
     state_.mangle_hello(bytes);
@@ -228,6 +230,7 @@ void FakeDaemon::welcome(Peer& peer, std::uint64_t id) {
         w.setVersion(state_.version);
         w.setLeaseMs(state_.lease_ms);
         w.setDevice(state_.device);
+        w.setReadOnly(read_only);
         w.setDirectoryBytes(directory_.bytes());
         w.setFrameBytesMax(wire::kFrameBytesMax);
       },
@@ -247,7 +250,10 @@ void FakeDaemon::send_extents(Peer& peer) {
           extent.setSlotBytes(slot_bytes_);
           extent.setKind(state_.extent_kind);
         },
-        UniqueFd(::dup(extent_fds_[i].get())));
+        state_.read_only || state_.read_only_asked
+            ? UniqueFd(::open(("/proc/self/fd/" + std::to_string(extent_fds_[i].get())).c_str(),
+                              O_RDONLY | O_CLOEXEC))
+            : UniqueFd(::dup(extent_fds_[i].get())));
   }
 }
 
@@ -308,6 +314,7 @@ void FakeDaemon::take_report(wire::Report::Reader report) {
   state_.reported_lookups += report.getLookedUp();
   state_.reported_drops += report.getDropped();
   state_.reported_faults += report.getFaults();
+  if (report.getBadKeys().size() != 0) state_.released_before_bad_keys = state_.released.size();
   for (const auto key : report.getBadKeys()) state_.bad_keys.push_back(key_of(key));
 }
 

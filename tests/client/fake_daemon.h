@@ -38,6 +38,7 @@ class FakeDaemon {
     std::uint32_t lease_ms = 60'000;
     std::uint8_t extent_kind = 0;  // said of each extent's descriptor
     std::uint8_t device = 0;       // the number that clients' GPU is said to have
+    bool read_only = false;        // what it gives clients, and descriptors that are for reading alone
     std::set<Which> ignored;       // requests that get no answer
     std::set<Which> fatal;         // requests that end the connection
     std::map<Which, Error> refused;
@@ -48,6 +49,8 @@ class FakeDaemon {
     std::map<Which, int> seen;
     std::vector<std::uint64_t> released, abandoned;
     std::vector<Key> bad_keys;
+    std::size_t released_before_bad_keys = 0;  // leases
+    bool read_only_asked = false;
     std::vector<CommittedBlock> committed;
     std::uint64_t last_lease = 0;
     std::uint64_t reported_lookups = 0, reported_drops = 0, reported_faults = 0;
@@ -95,7 +98,7 @@ class FakeDaemon {
   void serve(Peer& peer);
   void handle(Peer& peer, wire::Frame& frame, bool again);
   void dispatch(Peer& peer, wire::Message::Reader message);
-  void welcome(Peer& peer, std::uint64_t id);
+  void welcome(Peer& peer, std::uint64_t id, bool read_only);
   void send_extents(Peer& peer);
   void lease(Peer& peer, std::uint64_t id, wire::LeaseRequest::Reader request);
   void reserve(Peer& peer, std::uint64_t id, wire::ReserveRequest::Reader request);

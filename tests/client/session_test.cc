@@ -1,3 +1,8 @@
+#include <sys/eventfd.h>
+
+#include <latch>
+
+#include "client/session/session.h"
 #include "tests/client/fixture.h"
 
 namespace kvtier::test {
@@ -267,6 +272,68 @@ TEST_F(SessionTest, AnInvalidatedNamespaceFindsLeasesAndWritesNothingUntilItIsOp
   const auto anew = client->open(ns).value();
   EXPECT_EQ(anew->match(prompt).blocks, 4U);
   EXPECT_TRUE(anew->lease(prompt, 4, soon()));
+}
+
+// A session whose thread can be held up, as a driver does that takes long to map memory.
+class BusySessionTest : public ClientTest {
+ protected:
+  static constexpr milliseconds kAnswerMax{1500};
+
+  void SetUp() override {
+    daemon.with([](auto& s) { s.slots_left = {1, 1}; });
+    ClientOptions options;
+    options.socket = daemon.socket();
+    options.slots_ahead = 64;
+    busy = std::make_shared<session::Session>(
+        std::move(options), UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        [this] {
+          if (!hold_up.exchange(false)) return;
+          held_up.count_down();
+          go_on.wait();
+        },
+        nullptr, kAnswerMax);
+    busy->start();
+    entry = busy->open(ns);
+    ASSERT_TRUE(busy->wait_connected(soon()));
+    ASSERT_TRUE(busy->flush(soon()));
+  }
+  void TearDown() override { busy->close(); }
+
+  std::atomic<bool> hold_up{false};
+  std::latch held_up{1}, go_on{1};
+  std::shared_ptr<session::Session> busy;
+  std::shared_ptr<session::NamespaceEntry> entry;
+};
+
+TEST_F(BusySessionTest, AnAnswerThatWaitsInTheSocketIsNotMissed) {
+  const auto prompt = prompt_of(64);
+  cache_prompt(prompt);
+  daemon.with([](auto& s) { s.ignored = {Which::LEASE}; });
+  const auto hold = std::make_shared<session::HeldBlocks>(busy, entry, keys(prompt), prompt);
+  Result<void> leased;
+  std::thread leaser([&] { leased = busy->lease(hold, soon()); });
+  ASSERT_TRUE(daemon.eventually([](const auto& s) { return s.seen.contains(Which::LEASE); }));
+  const auto asked_before = Clock::now();
+  hold_up = true;
+  busy->refill(entry);
+  held_up.wait();
+  daemon.answer_ignored();
+  std::this_thread::sleep_until(asked_before + 2 * kAnswerMax);
+  go_on.count_down();
+  leaser.join();
+  EXPECT_TRUE(leased) << leased.error().message;
+  EXPECT_EQ(daemon.with([](auto& s) { return s.connections; }), 1);
+}
+
+TEST_F(BusySessionTest, ADaemonThatStaysSilentIsLeft) {
+  daemon.with([](auto& s) { s.ignored = {Which::LEASE}; });
+  const auto prompt = prompt_of(64);
+  const auto hold = std::make_shared<session::HeldBlocks>(busy, entry, keys(prompt), prompt);
+  const auto leased = busy->lease(hold, soon());
+  ASSERT_FALSE(leased);
+  EXPECT_NE(leased.error().message.find("has not answered for 1500 ms"), std::string::npos)
+      << leased.error().message;
+  EXPECT_TRUE(daemon.eventually([](const auto& s) { return s.connections >= 2; }));
 }
 
 }  // namespace

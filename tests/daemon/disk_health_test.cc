@@ -205,7 +205,8 @@ TEST_F(OrphanTest, orphans_are_evicted_before_all_others) {
 }
 
 TEST_F(OrphanTest, a_namespace_known_by_its_id_becomes_the_one_that_is_opened) {
-  Namespaces namespaces;
+  const Tenants tenants;
+  Namespaces namespaces(tenants);
   const NamespaceId id = cache.known(ns).id;
   const auto number = namespaces.add_orphan(id, kWideRecordBytes).value();
   EXPECT_TRUE(namespaces[number].is_orphan());

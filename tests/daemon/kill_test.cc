@@ -132,11 +132,9 @@ class KillRun {
 
   // As a client does that found a block not to hold.
   void forget_one(WireClient& client) {
-    const Key key = prefixes_[random_() % prefixes_.size()].second.back().key();
-    durable_.erase(key);
-    client.send([&](WireClient::Builder m) {
-      m.initReport().initBadKeys(1).set(0, {reinterpret_cast<const kj::byte*>(&key), sizeof key});
-    });
+    const auto& [wide, prefix] = prefixes_[random_() % prefixes_.size()];
+    durable_.erase(prefix.back().key());
+    client.report_bad(handles_[wide], prefix, true);
   }
 
   void check_usage(WireClient& client) {

@@ -107,7 +107,6 @@ TEST(ServerRightsTest, another_account_may_use_the_cache_and_may_not_administer_
   EXPECT_TRUE(client.put(client.open(ns), ns, prefix_of(id_of(ns), 1, 1)[0]));
   EXPECT_TRUE(client.status());
   const std::vector<std::pair<const char*, std::function<void(Builder)>>> requests{
-      {"list", [](Builder m) { m.initList(); }},
       {"inspect", [](Builder m) { m.initInspect(); }},
       {"drop", [](Builder m) { m.initDrop(); }},
       {"pin", [](Builder m) { m.initPin(); }},
@@ -115,7 +114,6 @@ TEST(ServerRightsTest, another_account_may_use_the_cache_and_may_not_administer_
       {"invalidate", [](Builder m) { m.initInvalidate(); }},
       {"scrub", [](Builder m) { m.initScrub(); }},
       {"sessions", [](Builder m) { m.setSessions(); }},
-      {"quotas", [](Builder m) { m.setQuotas(); }},
       {"setQuota", [](Builder m) { m.initSetQuota(); }}};
   for (const auto& [name, fill] : requests) {
     EXPECT_FALSE(client.request(fill)) << name;

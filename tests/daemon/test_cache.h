@@ -18,6 +18,8 @@ struct CacheSizes {
   std::uint32_t gpus = 1;   // each of device_slots
   bool hbm = false;         // the daemon cannot address the device tier
   Admission admission = Admission::all;
+  std::vector<Tenant> tenants{};  // the default one first; none: it alone
+  std::uint32_t leased_percent = 100;
 };
 
 // Memory that the daemon has but cannot address, as a GPU's.
@@ -166,6 +168,8 @@ class TestCache {
     options.disk.write_queue_bytes_max = sizes.host_slots * kRecordBytes;
     options.disk.writes_submitted_max = sizes.writes_submitted_max;
     options.disk.admission = sizes.admission;
+    options.tenants = Tenants(sizes.tenants);
+    options.leased_percent = sizes.leased_percent;
     return options;
   }
 

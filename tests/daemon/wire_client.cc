@@ -28,10 +28,15 @@ WireClient::WireClient(const std::string& socket) {
   ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
 }
 
-WireClient WireClient::greeted(const std::string& socket) {
+WireClient WireClient::greeted(const std::string& socket, bool read_only) {
   WireClient client(socket);
-  const bool welcome =
-      client.request([](Builder m) { m.initHello().setVersion(wire::kProtocolVersion); });
+  const bool welcome = client.request(
+      [&](Builder m) {
+        auto hello = m.initHello();
+        hello.setVersion(wire::kProtocolVersion);
+        hello.setReadOnly(read_only);
+      },
+      [&](Reader m) { client.read_only_ = m.getWelcome().getReadOnly(); });
   KVTIER_CHECK(welcome);
   return client;
 }
@@ -97,10 +102,10 @@ std::optional<wire::Frame> WireClient::next() {
 void WireClient::on_event(Reader message, wire::Frame& frame) {
   if (message.isExtent()) {
     const auto extent = message.getExtent();
-    const UniqueFd memory = frame.take_descriptor();
-    extents_[extent.getId()] = {
-        Mapping::map(memory.get(), extent.getBytes(), Mapping::Access::read_write).value(),
-        extent.getSlotBytes()};
+    UniqueFd memory = frame.take_descriptor();
+    const auto access = read_only_ ? Mapping::Access::read : Mapping::Access::read_write;
+    auto mapping = Mapping::map(memory.get(), extent.getBytes(), access).value();
+    extents_[extent.getId()] = {std::move(memory), std::move(mapping), extent.getSlotBytes()};
   } else if (message.isReady()) {
     const auto event = message.getReady();
     for (unsigned i = 0; i < event.getBlocks().size(); ++i)
@@ -135,7 +140,10 @@ bool WireClient::request(const std::function<void(Builder)>& fill,
 
 bool WireClient::is_closed() {
   error_.reset();
-  while (next()) {
+  while (const auto frame = next()) {
+    (void)frame->read([&](Reader message) {
+      if (message.getId() == 0 && message.isError()) why = message.getError().getMessage().cStr();
+    });
   }
   return error_ && error_->code == Errc::unavailable;
 }
@@ -239,9 +247,32 @@ std::vector<std::uint64_t> WireClient::lease(std::uint32_t ns, std::span<const T
         l.setKeys({reinterpret_cast<const kj::byte*>(keys.data()), keys.size() * sizeof(Key)});
       },
       [&](Reader m) {
+        lease_ = m.getLeased().getLease();
         for (const auto slot : m.getLeased().getSlots()) slots.push_back(slot);
       });
   return slots;
+}
+
+void WireClient::report(const Key& key) {
+  send([&](Builder m) {
+    m.initReport().initBadKeys(1).set(0, {reinterpret_cast<const kj::byte*>(&key), sizeof key});
+  });
+}
+
+bool WireClient::report_bad(std::uint32_t ns, std::span<const TestBlock> prefix, bool damage) {
+  ready.clear();
+  const auto slots = lease(ns, prefix);
+  const auto pending = static_cast<std::size_t>(std::ranges::count(slots, std::uint64_t{0}));
+  if (!wait_ready(pending)) return false;
+  const auto last = static_cast<std::uint32_t>(prefix.size() - 1);
+  std::uint64_t slot = slots.size() == prefix.size() ? slots.back() : 0;
+  if (slots.size() == prefix.size() && slot == 0) slot = ready.at(last);
+  if (slot != 0) {
+    if (damage) record(slot)[0] ^= std::byte{1};
+    report(prefix.back().key());
+  }
+  send([&](Builder m) { m.initRelease(1).set(0, lease_); });
+  return slot != 0;
 }
 
 bool WireClient::wait_ready(std::size_t blocks) {
@@ -259,8 +290,9 @@ std::optional<WireClient::Status> WireClient::status() {
   request([](Builder m) { m.setStatus(); },
           [&](Reader m) {
             const auto s = m.getStatusReply();
-            status = Status{s.getFrameErrors(), s.getSessions(), s.getLeases(),
-                            s.getReservedSlots(), s.getQuarantinedSlots()};
+            status = Status{s.getFrameErrors(),      s.getSessions(),  s.getLeases(),
+                            s.getReservedSlots(),    s.getQuarantinedSlots(), s.getFaults(),
+                            s.getDenied(),           s.getTurnedAway(), s.getRefusedReports()};
           });
   return status;
 }

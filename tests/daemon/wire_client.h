@@ -20,7 +20,7 @@ class WireClient {
   // Tries until somebody listens.
   explicit WireClient(const std::string& socket);
   // As above, greeted and welcomed.
-  static WireClient greeted(const std::string& socket);
+  static WireClient greeted(const std::string& socket, bool read_only = false);
 
   // False once the peer has closed the connection.
   bool send_raw(std::span<const std::byte> bytes, int descriptor = -1);
@@ -37,6 +37,7 @@ class WireClient {
   const std::optional<Error>& error() const noexcept { return error_; }
   // Whether the peer closes the connection; what comes before is read.
   bool is_closed();
+  std::string why;  // the daemon's last word, if it had one and is_closed() has read it
 
   // What a well-behaved client does.
   std::uint32_t open(const Namespace& ns);
@@ -48,6 +49,10 @@ class WireClient {
   // Fills a slot and commits; whether it was taken.
   bool put(std::uint32_t ns, const Namespace& of, const TestBlock& block);
   std::vector<std::uint64_t> lease(std::uint32_t ns, std::span<const TestBlock> prefix);
+  // Leases the prefix, waits for what comes from disk, damages the last block's record if `damage`
+  // says so, reports its key and releases. False if that block was not granted.
+  bool report_bad(std::uint32_t ns, std::span<const TestBlock> prefix, bool damage);
+  void report(const Key& key);
   // Leases, waits for what comes from disk, and releases. Of each block granted: whether its bytes
   // came (a failed read is none) and are right.
   enum class Seen { right, wrong, failed };
@@ -62,8 +67,15 @@ class WireClient {
 
   struct Status {
     std::uint64_t frame_errors, sessions, leases, reserved, quarantined;
+    std::uint64_t faults = 0, denied = 0, turned_away = 0, refused_reports = 0;
   };
   std::optional<Status> status();
+  // The descriptor that came with an extent, as it came.
+  int extent_fd(std::uint64_t slot) const {
+    return extents_.at(static_cast<std::uint32_t>(slot >> 32)).fd.get();
+  }
+  std::size_t extents() const noexcept { return extents_.size(); }
+  bool read_only() const noexcept { return read_only_; }
 
  private:
   std::optional<wire::Frame> next();
@@ -74,7 +86,10 @@ class WireClient {
   std::deque<wire::Frame> frames_;
   std::uint64_t last_id_ = 0;
   std::optional<Error> error_;
+  bool read_only_ = false;
+  std::uint64_t lease_ = 0;  // the last one of lease()
   struct Extent {
+    UniqueFd fd;
     Mapping memory;
     std::uint64_t slot_bytes;
   };

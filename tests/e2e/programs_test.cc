@@ -6,6 +6,7 @@
 
 #include "tests/e2e/command.h"
 #include "tests/e2e/daemon_process.h"
+#include "tests/e2e/run_program.h"
 
 namespace kvtier::e2e {
 namespace {

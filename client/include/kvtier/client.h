@@ -194,6 +194,13 @@ struct ClientOptions {
   std::uint32_t slots_ahead = 64;  // reserved slots kept at hand, per namespace and tier
   std::uint32_t write_backs_queued_max = 1024;         // blocks
   std::chrono::milliseconds reconnect_delay_max{500};  // between attempts, doubling from 10 ms
+  // Asks for no more than reading: the cache's memory is mapped so that nothing in this process can
+  // write to it, and write-backs are dropped and counted. The daemon may decide so by itself.
+  bool read_only = false;
+  // Loads check the checksums of payloads that have one; those of this client's write-backs do, and
+  // those that went to disk. It finds accidents, not a writer who means harm (SECURITY.md), and
+  // costs a pass over the bytes. Errors of start(): invalid, with a cuda_device.
+  bool verify_loads = false;
 };
 
 struct ClientStats {

@@ -1,5 +1,5 @@
-// How kernels are launched: more than 48 KiB of shared memory, and one kernel that may begin while
-// the one before it ends.
+// How kernels are launched: more than 48 KiB of shared memory, and kernels that may begin while the
+// one before them ends.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,0 +1,9 @@
+#include "tests/fuzz/targets.h"
+
+namespace kvtier::fuzz {
+
+std::vector<Target> all_targets() {
+  return {frames(), config(), slot_table(), segment(), safetensors(), tokenizer()};
+}
+
+}  // namespace kvtier::fuzz
