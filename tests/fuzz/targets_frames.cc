@@ -158,7 +158,7 @@ std::vector<Bytes> frame_seeds() {
                     report.initMissed(1)[0].setBlocks(3);
                     report.initBadKeys(1).set(0, data(prefix[0].identity.key));
                   },
-                  [](Builder m) { m.initList().setLimit(10); }, [](Builder m) { m.setFlush(); }}),
+                  [](Builder m) { m.initList().setBlocksMax(10); }, [](Builder m) { m.setFlush(); }}),
       session_of(1, {[](Builder m) { m.initDrop().setTiers(2); },
                      [](Builder m) { m.initScrub().setStart(true); },
                      [](Builder m) {
