@@ -31,6 +31,7 @@ inline constexpr std::uint32_t kWriteThroughQueueMax = 4096;  // blocks waiting 
 inline constexpr std::uint32_t kStampsBatchMax = 4096;  // touched blocks per write of LRU stamps
 inline constexpr std::uint32_t kFramesPerTurn = 64;     // one session's share of a loop turn
 inline constexpr std::uint32_t kExtentsMax = 65536;
+inline constexpr std::uint64_t kHostFloorBytes = 256ULL << 20;  // of a capacity that is not given
 inline constexpr std::uint32_t kDisksMax = 16;  // directories of the disk tier
 inline constexpr std::uint32_t kGpusMax = 16;   // each a part of the device tier
 // Of a place's container are a disk's segment or an extent; above them the number of the device.

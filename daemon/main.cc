@@ -1,5 +1,6 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
 
 #include <CLI/CLI.hpp>
 #include <boost/asio/io_context.hpp>
@@ -11,6 +12,9 @@
 #include "daemon/config.h"
 #include "daemon/control/server.h"
 #include "daemon/kill_at.h"
+#include "daemon/service/host_memory.h"
+#include "daemon/service/passed_descriptors.h"
+#include "daemon/service/service.h"
 #include "daemon/version.h"
 
 namespace {
@@ -21,6 +25,7 @@ Examples:
   kvtierd --config kvtierd.toml --check-config     exit 0 if it can be used
   kvtierd --print-config > kvtierd.toml            every key with its default
 
+SIGHUP has it read the configuration again; the log says what changed and what waits for a restart.
 Exit codes: 0 stopped by SIGTERM or SIGINT, 1 the environment, 2 the configuration.
 )";
 
@@ -29,16 +34,38 @@ int fail(int code, const kvtier::Error& error) {
   return code;
 }
 
-int serve(const kvtier::daemon::Config& config) {
+int exit_code(const kvtier::Error& error) {
+  return error.code == kvtier::Errc::invalid ? 2 : 1;
+}
+
+// Memory that an earlier run left with the service manager.
+std::uint64_t held_bytes(const std::vector<kvtier::daemon::PassedDescriptor>& passed) {
+  std::uint64_t bytes = 0;
+  for (const auto& descriptor : passed) {
+    struct stat status {};
+    if (::fstat(descriptor.fd.get(), &status) == 0 && S_ISREG(status.st_mode))
+      bytes += static_cast<std::uint64_t>(status.st_blocks) * 512;
+  }
+  return bytes;
+}
+
+int serve(kvtier::daemon::Config config, const std::string& config_file) {
+  auto passed = kvtier::daemon::take_passed_descriptors();
+  if (!passed) return fail(2, passed.error());
+  auto listening = kvtier::daemon::take_listening_socket(*passed);
+  if (!listening) return fail(2, listening.error());
+  if (config.host.sizing != kvtier::daemon::Sizing::fixed) {
+    const auto memory = kvtier::daemon::read_host_memory();
+    if (!memory) return fail(1, memory.error());
+    kvtier::daemon::resolve_capacity(config.host, *memory, held_bytes(*passed));
+    spdlog::info("host tier: at most {} MiB", config.host.capacity_bytes >> 20);
+  }
   boost::asio::io_context io(1);
   kvtier::daemon::Server server(io, config);
-  boost::asio::signal_set signals(io, SIGTERM, SIGINT);
-  if (auto good = server.start(); !good) {
-    return fail(good.error().code == kvtier::Errc::invalid ? 2 : 1, good.error());
-  }
-  signals.async_wait([&](boost::system::error_code error, int) {
-    if (!error) server.stop();
-  });
+  kvtier::daemon::Service service(io, server, config_file);
+  if (auto good = server.start(std::move(*listening)); !good)
+    return fail(exit_code(good.error()), good.error());
+  service.serving();
   kvtier::ask_for_short_turns();
   io.run();
   spdlog::info("stopped");
@@ -83,5 +110,5 @@ int main(int argc, char** argv) {
   spdlog::set_level(spdlog::level::from_str(config.log_level));
   spdlog::flush_on(spdlog::level::info);
   std::signal(SIGPIPE, SIG_IGN);
-  return serve(config);
+  return serve(std::move(config), config_file);
 }

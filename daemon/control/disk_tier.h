@@ -91,6 +91,13 @@ class DiskTier {
   std::uint32_t trim(TenantId tenant, std::uint32_t blocks_max);
   std::size_t queued() const noexcept { return queue_.size() + writing_.size(); }
 
+  void set_admission(Admission admission) noexcept { options_.admission = admission; }
+  void set_write_queue_bytes_max(std::uint64_t bytes) noexcept {
+    options_.write_queue_bytes_max = bytes;
+  }
+
+  // How far recover() is, now and then.
+  std::function<void(const std::string& directory, std::uint64_t blocks)> on_recovering;
   // Called when this tier has ended its hold on a block, which may have been the last.
   std::function<void(BlockId)> on_unheld;
   // Runs a task in a later turn of the control thread; at once where it is not set. For work that

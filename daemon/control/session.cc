@@ -19,6 +19,7 @@ Session::Session(SessionId id, ProcessId process, Peer peer, Socket socket, Sess
       socket_(std::move(socket)),
       context_(context),
       ended_(std::move(ended)),
+      lease_time_(context.lease_time),
       writer_(limits::kSessionOutputBytesMax),
       tokens_(context.limits.requests_per_second),
       tokens_at_(Clock::now()),

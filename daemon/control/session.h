@@ -76,6 +76,8 @@ class Session : public std::enable_shared_from_this<Session> {
   const std::string& name() const noexcept { return name_; }
   bool read_only() const noexcept { return read_only_; }
   std::size_t unsent_bytes() const noexcept { return writer_.bytes(); }
+  // What the client was told in hello.
+  std::chrono::milliseconds lease_time() const noexcept { return lease_time_; }
   void lease_time_over();
 
   void send_ready(LeaseId lease, std::span<const BlockCache::Landed> landed);
@@ -126,6 +128,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::uint32_t device_ = kNoDevice;  // its GPU's number
   bool greeted_ = false;
   bool read_only_ = false;
+  std::chrono::milliseconds lease_time_;
   bool open_ = true;
   bool write_waiting_ = false;
   std::uint32_t flushes_ = 0;

@@ -47,6 +47,12 @@ class MemfdExtents final : public MemoryExtents {
     spare_ = std::move(*made);
   }
 
+  void forget_prepared() override {
+    if (!spare_.valid()) return;
+    *unwanted_ = true;
+    spare_.get();
+  }
+
  private:
   struct Memory {
     UniqueFd fd;
