@@ -27,7 +27,9 @@ class Scratch {
 class Kvtierd {
  public:
   // With `config` (TOML) in a file of `scratch`. Does not wait for anything.
-  Kvtierd(const Scratch& scratch, const std::string& config, const std::string& argument = "");
+  // `in_child` runs just before the program does.
+  Kvtierd(const Scratch& scratch, const std::string& config, const std::string& argument = "",
+          const std::function<void()>& in_child = {});
   ~Kvtierd();
   Kvtierd(const Kvtierd&) = delete;
 
@@ -37,11 +39,13 @@ class Kvtierd {
   // time.
   int wait();
   bool running();
+  // The file it was given with --config.
+  const std::filesystem::path& config_file() const noexcept { return config_file_; }
   // What it wrote to stdout and stderr.
   std::string output() const;
 
  private:
-  std::filesystem::path output_;
+  std::filesystem::path config_file_, output_;
   pid_t pid_ = -1;
   int status_ = -1;
 };
