@@ -77,7 +77,7 @@ using Settings = std::map<std::string, std::map<std::string, Setting>>;
 // "auto", a share such as "25%", or a size.
 Setting host_capacity() {
   const std::string mend =
-      "a size of at least 4096 bytes and a multiple of 4096, such as \"4GiB\"; a share of the "
+      "a size of at least 4096 bytes and a multiple of 4096, such as \"64MiB\"; a share of the "
       "machine's memory from \"1%\" to \"90%\"; or \"auto\"";
   return {[mend](Config& config, const toml::node& node) -> Result<void> {
             const auto text = node.value_exact<std::string>();

@@ -5,6 +5,7 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -154,7 +155,7 @@ TEST_F(ServiceTest, a_reload_changes_what_can_change_and_names_what_waits_for_a_
             "Serving on " + socket() + "; a restart would change host.prefault");
   EXPECT_EQ(host_cap(), 8_MiB);
   const std::string said = daemon.output();
-  EXPECT_NE(said.find("host.capacity is \"8MiB\" now, was \"4MiB\""), std::string::npos) << said;
+  EXPECT_NE(said.find("host.capacity is '8MiB' now, was '4MiB'"), std::string::npos) << said;
   EXPECT_NE(said.find("host.prefault stays false, not true: it needs a restart"),
             std::string::npos)
       << said;

@@ -9,11 +9,14 @@ here=$(realpath "$(dirname "$0")")
 [[ $(id -u) -eq 0 ]] || { echo "SKIPPED: needs root" >&2; exit 77; }
 
 work=$(mktemp -d "$build/systemd-test-XXXXXX")
+chmod 755 "$work"
 trap 'rm -rf "$work"' EXIT
 version=$(sed -n 's/^set(CPACK_PACKAGE_VERSION "\(.*\)")/\1/p' "$build/CPackConfig.cmake")
 for number in 1 2; do
-  (cd "$build" && cpack -D CPACK_PACKAGE_VERSION="$version+test$number" -B "$work/packages$number") > "$work/cpack" 2>&1 ||
-    { cat "$work/cpack" >&2; exit 1; }
+  (cd "$build" && cpack -D CPACK_PACKAGE_VERSION="$version+test$number" \
+    -D CPACK_OUTPUT_FILE_PREFIX="$work/packages$number" -D CPACK_DEBIAN_COMPRESSION_TYPE=gzip \
+    -B "$work/cpack$number") > "$work/cpack.log" 2>&1 ||
+    { cat "$work/cpack.log" >&2; exit 1; }
 done
 available_mib=$(awk '/MemAvailable/ { print int($2 / 1024) }' /proc/meminfo)
 cached=${KVTIER_CACHED_MIB:-8192}
