@@ -266,8 +266,8 @@ Result<void> Server::adopt_socket(UniqueFd listening) {
   boost::system::error_code error;
   acceptor_.assign(stream_protocol(), listening.get(), error);
   if (error) {
-    return make_error(Errc::io, "the service manager's socket cannot be served: " +
-                                    error.message());
+    return make_error(Errc::io,
+                      "the service manager's socket cannot be served: " + error.message());
   }
   (void)listening.release();
   return {};

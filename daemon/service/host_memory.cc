@@ -41,8 +41,7 @@ void apply_group_limits(HostMemory& memory, const std::filesystem::path& root) {
       if (!limit) continue;
       const std::uint64_t used = number_in(top / group / "memory.current").value_or(0);
       memory.total_bytes = std::min(memory.total_bytes, *limit);
-      memory.available_bytes =
-          std::min(memory.available_bytes, *limit - std::min(*limit, used));
+      memory.available_bytes = std::min(memory.available_bytes, *limit - std::min(*limit, used));
     }
   }
 }

@@ -19,8 +19,9 @@ struct HostMemory {
 Result<HostMemory> read_host_memory(const std::filesystem::path& root = "/");
 
 // Puts bytes in the place of a share or "auto", rounded down to whole MiB (auto: to whole extents,
-// if there is one) and at least kHostFloorBytes. `held_bytes`: what the tier has already, which counts as available,
-// so that a restart that takes it over comes to the same size. A fixed capacity stays.
+// if there is one) and at least kHostFloorBytes. `held_bytes`: what the tier has already, which
+// counts as available, so that a restart that takes it over comes to the same size. A fixed
+// capacity stays.
 //
 //   share: that part of the total.
 //   auto:  a quarter of the total, or half of what is available if that is less.

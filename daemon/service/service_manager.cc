@@ -12,8 +12,8 @@ namespace {
 
 void notify(const std::string& state) {
   if (const int sent = ::sd_notify(0, state.c_str()); sent < 0) {
-    spdlog::warn("the service manager cannot be told \"{}\": {}",
-                 state.substr(0, state.find('\n')), std::strerror(-sent));
+    spdlog::warn("the service manager cannot be told \"{}\": {}", state.substr(0, state.find('\n')),
+                 std::strerror(-sent));
   }
 }
 

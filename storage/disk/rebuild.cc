@@ -26,8 +26,9 @@ class Scan {
     for (std::size_t i = 0; i < ids.size(); ++i) {
       if (const auto scanned = scan(ids[i]); !scanned) return scanned.error();
       if ((i + 1) % kSegmentsPerProgress == 0 || i + 1 == ids.size()) {
-        const auto text = fmt::format("rebuilding the index: {} of {} segments read, {} records found",
-                                      i + 1, ids.size(), found_.size());
+        const auto text =
+            fmt::format("rebuilding the index: {} of {} segments read, {} records found", i + 1,
+                        ids.size(), found_.size());
         spdlog::info(text);
         if (progress_) progress_(text);
       }

@@ -13,8 +13,8 @@
 namespace kvtier::storage {
 
 // Indexes every intact record; last accesses and namespaces are not in the segments and stay
-// unknown. Says in the log, and to `progress`, how far it is. Returns the number of records. Errors: io, no_space (of
-// the index).
+// unknown. Says in the log, and to `progress`, how far it is. Returns the number of records.
+// Errors: io, no_space (of the index).
 Result<std::uint64_t> rebuild_index(Index& index, const Segments& segments,
                                     const std::function<void(const std::string&)>& progress = {});
 

@@ -148,16 +148,16 @@ TEST_F(ServiceTest, a_reload_changes_what_can_change_and_names_what_waits_for_a_
   Kvtierd daemon(scratch, config_with("4MiB"), "", manager.environment());
   ASSERT_TRUE(manager.next("READY"));
   EXPECT_EQ(host_cap(), 4_MiB);
-  const auto ready = reload(daemon, config_with("8MiB", "log_level = 'debug'\n"
-                                                        "lease_time_ms = 5000\n") +
+  const auto ready = reload(daemon, config_with("8MiB",
+                                                "log_level = 'debug'\n"
+                                                "lease_time_ms = 5000\n") +
                                         "prefault = true\n[disk]\nscrub_mib_per_s = 3\n");
   EXPECT_EQ(ready.at("STATUS"),
             "Serving on " + socket() + "; a restart would change host.prefault");
   EXPECT_EQ(host_cap(), 8_MiB);
   const std::string said = daemon.output();
   EXPECT_NE(said.find("host.capacity is '8MiB' now, was '4MiB'"), std::string::npos) << said;
-  EXPECT_NE(said.find("host.prefault stays false, not true: it needs a restart"),
-            std::string::npos)
+  EXPECT_NE(said.find("host.prefault stays false, not true: it needs a restart"), std::string::npos)
       << said;
   EXPECT_NE(said.find("4 keys changed, 1 wait for a restart"), std::string::npos) << said;
 }

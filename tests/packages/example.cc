@@ -1,8 +1,9 @@
-// An engine without a model: fills a cache with blocks whose content is known, and looks whether they
-// come back. Knows of kvtier what is installed, and nothing else.
+// An engine without a model: fills a cache with blocks whose content is known, and looks whether
+// they come back. Knows of kvtier what is installed, and nothing else.
 //
 //   kvtier-example SOCKET fill PROMPTS      of 16 blocks of 1 MiB each
-//   kvtier-example SOCKET hit PROMPT        prints where its blocks were and when they had been read
+//   kvtier-example SOCKET hit PROMPT        prints where its blocks were and when they had been
+//   read
 #include <kvtier/client.h>
 #include <time.h>
 
@@ -39,7 +40,9 @@ std::vector<kvtier::Token> prompt(std::uint32_t number) {
   return tokens;
 }
 
-std::uint16_t number_of(std::uint32_t prompt) { return static_cast<std::uint16_t>(prompt + 1); }
+std::uint16_t number_of(std::uint32_t prompt) {
+  return static_cast<std::uint16_t>(prompt + 1);
+}
 
 // Pages of all layers and blocks, each in memory of its own or all in one place.
 struct PageSet {
@@ -102,9 +105,10 @@ void hit(kvtier::Cache& cache, std::uint32_t number) {
   }
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
-  std::printf("{\"blocks\": %u, \"device\": %u, \"host\": %u, \"disk\": %u, \"monotonic_us\": %lld}\n",
-              good == ready ? good : 0, from[0], from[1], from[2],
-              static_cast<long long>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1000);
+  std::printf(
+      "{\"blocks\": %u, \"device\": %u, \"host\": %u, \"disk\": %u, \"monotonic_us\": %lld}\n",
+      good == ready ? good : 0, from[0], from[1], from[2],
+      static_cast<long long>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1000);
 }
 
 }  // namespace
