@@ -32,8 +32,8 @@ inline constexpr std::uint32_t kStampsBatchMax = 4096;  // touched blocks per wr
 inline constexpr std::uint32_t kFramesPerTurn = 64;     // one session's share of a loop turn
 inline constexpr std::uint32_t kExtentsMax = 65536;
 inline constexpr std::uint64_t kHostFloorBytes = 256ULL << 20;  // of a capacity that is not given
-inline constexpr std::uint32_t kDisksMax = 16;  // directories of the disk tier
-inline constexpr std::uint32_t kGpusMax = 16;   // each a part of the device tier
+inline constexpr std::uint32_t kDisksMax = 16;                  // directories of the disk tier
+inline constexpr std::uint32_t kGpusMax = 16;                   // each a part of the device tier
 // Of a place's container are a disk's segment or an extent; above them the number of the device.
 inline constexpr std::uint32_t kDiskSegmentBits = 28;
 inline constexpr std::uint32_t kExtentBits = kDiskSegmentBits;
