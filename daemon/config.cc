@@ -335,13 +335,14 @@ std::map<std::string, Setting> device_settings() {
 
 template <class Field>
 Setting principals(Field field) {
-  return {[=](Config& config, const toml::node& node) -> Result<void> {
-            auto names = principals_from(node);
-            if (!names) return names.error();
-            field(config) = std::move(*names);
-            return {};
-          },
-          [=](const Config& config) { return show_principals(field(const_cast<Config&>(config))); }};
+  return {
+      [=](Config& config, const toml::node& node) -> Result<void> {
+        auto names = principals_from(node);
+        if (!names) return names.error();
+        field(config) = std::move(*names);
+        return {};
+      },
+      [=](const Config& config) { return show_principals(field(const_cast<Config&>(config))); }};
 }
 
 Setting admin_group() {
@@ -355,32 +356,34 @@ Setting admin_group() {
 }
 
 std::map<std::string, Setting> access_settings() {
-  return {{"admin_group", admin_group()},
-          {"read_only_users",
-           principals([](Config & c) -> auto& { return c.access.read_only.users; })},
-          {"read_only_groups",
-           principals([](Config & c) -> auto& { return c.access.read_only.groups; })},
-          {"read_only_device", boolean([](Config & c) -> auto& { return c.access.read_only_device; })}};
+  return {
+      {"admin_group", admin_group()},
+      {"read_only_users", principals([](Config & c) -> auto& { return c.access.read_only.users; })},
+      {"read_only_groups",
+       principals([](Config & c) -> auto& { return c.access.read_only.groups; })},
+      {"read_only_device", boolean([](Config & c) -> auto& { return c.access.read_only_device; })}};
 }
 
 std::map<std::string, Setting> limit_settings() {
-  const auto number = [](std::uint32_t Config::Limits::* member, std::int64_t low,
+  const auto number = [](std::uint32_t Config::Limits::*member, std::int64_t low,
                          std::int64_t high) {
-    return integer([member](Config & c) -> auto& { return c.limits.*member; }, low, high);
+    return integer(
+        [member](Config & c) -> auto& { return c.limits.*member; }, low, high);
   };
-  const auto time = [](std::chrono::milliseconds Config::Limits::* member) {
-    return milliseconds([member](Config & c) -> auto& { return c.limits.*member; }, 100, 3'600'000);
+  const auto time = [](std::chrono::milliseconds Config::Limits::*member) {
+    return milliseconds(
+        [member](Config & c) -> auto& { return c.limits.*member; }, 100, 3'600'000);
   };
   using Limits = Config::Limits;
-  return {{"sessions_max", number(&Limits::sessions_max, 1, limits::kSessionsMax)},
-          {"sessions_per_user", number(&Limits::sessions_per_user, 1, limits::kSessionsMax)},
-          {"leases_per_session",
-           number(&Limits::leases_per_session, 1, limits::kLeasesPerSessionMax)},
-          {"leased_percent", number(&Limits::leased_percent, 1, 100)},
-          {"requests_per_second", number(&Limits::requests_per_second, 1000, 1 << 30)},
-          {"hello_time_ms", time(&Limits::hello_time)},
-          {"frame_time_ms", time(&Limits::frame_time)},
-          {"unread_time_ms", time(&Limits::unread_time)}};
+  return {
+      {"sessions_max", number(&Limits::sessions_max, 1, limits::kSessionsMax)},
+      {"sessions_per_user", number(&Limits::sessions_per_user, 1, limits::kSessionsMax)},
+      {"leases_per_session", number(&Limits::leases_per_session, 1, limits::kLeasesPerSessionMax)},
+      {"leased_percent", number(&Limits::leased_percent, 1, 100)},
+      {"requests_per_second", number(&Limits::requests_per_second, 1000, 1 << 30)},
+      {"hello_time_ms", time(&Limits::hello_time)},
+      {"frame_time_ms", time(&Limits::frame_time)},
+      {"unread_time_ms", time(&Limits::unread_time)}};
 }
 
 const Settings& settings() {
@@ -477,8 +480,9 @@ Result<Config> parse_config(const std::string& text, const std::string& name) {
   try {
     const toml::table table = toml::parse(text, name);
     if (auto good = read_table(config, table, "", name); !good) return good.error();
-    if (auto good = check_tenants(config); !good)
-      return make_error(Errc::invalid, name + ": " + good.error().message);
+    // Against a size that is not known yet it comes later (settle_host_capacity()).
+    const auto good = config.host.sizing == Sizing::fixed ? check_tenants(config) : Result<void>();
+    if (!good) return make_error(Errc::invalid, name + ": " + good.error().message);
   } catch (const toml::parse_error& error) {
     return make_error(Errc::invalid,
                       place(name, error.source()) + std::string(error.description()));

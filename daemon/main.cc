@@ -54,12 +54,9 @@ int serve(kvtier::daemon::Config config, const std::string& config_file) {
   if (!passed) return fail(2, passed.error());
   auto listening = kvtier::daemon::take_listening_socket(*passed);
   if (!listening) return fail(2, listening.error());
-  if (config.host.sizing != kvtier::daemon::Sizing::fixed) {
-    const auto memory = kvtier::daemon::read_host_memory();
-    if (!memory) return fail(1, memory.error());
-    kvtier::daemon::resolve_capacity(config.host, *memory, held_bytes(*passed));
-    spdlog::info("host tier: at most {} MiB", config.host.capacity_bytes >> 20);
-  }
+  if (auto good = kvtier::daemon::settle_host_capacity(config, held_bytes(*passed)); !good)
+    return fail(exit_code(good.error()), good.error());
+  spdlog::info("host tier: at most {} MiB", config.host.capacity_bytes >> 20);
   boost::asio::io_context io(1);
   kvtier::daemon::Server server(io, config);
   kvtier::daemon::Service service(io, server, config_file);
@@ -102,7 +99,10 @@ int main(int argc, char** argv) {
     std::fputs(kvtier::daemon::to_toml(config).c_str(), stdout);
     return 0;
   }
-  if (check) return 0;
+  if (check) {
+    const auto good = kvtier::daemon::settle_host_capacity(config, 0);
+    return good ? 0 : fail(exit_code(good.error()), good.error());
+  }
   if (auto armed = kvtier::daemon::arm_kill_from_environment(); !armed)
     return fail(2, armed.error());
   // Lines go to stderr; journald puts the time to them itself.

@@ -49,8 +49,7 @@ std::uint64_t MemoryTier::room_for_extents(TenantId tenant) const noexcept {
   return std::min(left_bytes(), pool_left(tenant));
 }
 
-std::uint64_t MemoryTier::slots_possible(std::uint64_t slot_bytes,
-                                         TenantId tenant) const noexcept {
+std::uint64_t MemoryTier::slots_possible(std::uint64_t slot_bytes, TenantId tenant) const noexcept {
   if (options_.cap_bytes == 0) return 0;
   const std::uint64_t unit = maker_->granularity();
   const std::uint64_t extent = extent_bytes(slot_bytes, options_.cap_bytes);
@@ -129,8 +128,7 @@ void MemoryTier::give_back(Place at) {
   KVTIER_CHECK(state.blocks[at.slot] == kNoBlock.value);
   state.extent->table().set_free(at.slot);
   const std::uint64_t slot_bytes = state.extent->shape().slot_bytes;
-  if (state.free_slots.empty() && id != draining_)
-    open_[{slot_bytes, state.pool}].push_back(id);
+  if (state.free_slots.empty() && id != draining_) open_[{slot_bytes, state.pool}].push_back(id);
   state.free_slots.push_back(at.slot);
   usage_.subtract(state.tenants[at.slot], slot_bytes);
   used_bytes_ -= slot_bytes;

@@ -77,6 +77,7 @@ class Server {
   Result<void> take_device_capacity(const Config& fresh);
   Result<void> take_admission(const Config& fresh);
   Result<void> take_scrub_rate(const Config& fresh);
+  void take_tenants(const Config& fresh, const Tenants& before, Reloaded& result);
   // server_status.cc
   void fill_status(const Peer& peer, wire::Status::Builder status) const;
   void fill_tenants(const Peer& peer, wire::Status::Builder status) const;

@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "daemon/config_values.h"
 #include "daemon/control/server.h"
 #include "daemon/service/host_memory.h"
 
@@ -20,6 +21,7 @@ Server::Reloaded Server::reload(const Config& fresh) {
       {"disk.admission", &Server::take_admission},
       {"disk.scrub_mib_per_s", &Server::take_scrub_rate}};
   Reloaded result;
+  const Tenants before = tenants_of(config_);
   for (const ConfigChange& change : changes_between(config_, fresh)) {
     const auto take = kTakes.find(change.key);
     const auto taken = take != kTakes.end()
@@ -34,7 +36,49 @@ Server::Reloaded Server::reload(const Config& fresh) {
       result.waiting.push_back(change.key);
     }
   }
+  take_tenants(fresh, before, result);
   return result;
+}
+
+// Quotas and guarantees that changed, be it that they are shares of a capacity that did. What
+// kvtierctl has set and the file has not changed stays.
+void Server::take_tenants(const Config& fresh, const Tenants& before, Reloaded& result) {
+  const auto but_limits = [](std::vector<Config::Tenant> tenants) {
+    for (auto& tenant : tenants) tenant.quota = tenant.guaranteed = {};
+    Config config;
+    config.tenants = std::move(tenants);
+    return tenants_to_toml(config);
+  };
+  if (but_limits(config_.tenants) != but_limits(fresh.tenants)) {
+    spdlog::warn(
+        "reload: the tenants are others, or have other salts or members: it needs a restart");
+    result.waiting.push_back("tenant");
+    return;
+  }
+  config_.tenants = fresh.tenants;
+  const Tenants after = tenants_of(config_);
+  std::vector<std::pair<TenantId, Tier>> changed;
+  for (TenantId tenant = 0; tenant < after.size(); ++tenant) {
+    for (const Tier tier : kAllTiers) {
+      if (before.limits(tenant, tier) != after.limits(tenant, tier))
+        changed.emplace_back(tenant, tier);
+    }
+  }
+  // What is guaranteed to one may be what another gives up: all give up first.
+  for (const auto& [tenant, tier] : changed)
+    (void)cache_->set_limits(tenant, tier, {after.limits(tenant, tier).quota, 0});
+  for (const auto& [tenant, tier] : changed) {
+    const std::string key = "tenant." + after[tenant].name + "." + name(tier);
+    const TenantLimits limits = after.limits(tenant, tier);
+    if (auto good = cache_->set_limits(tenant, tier, limits); !good) {
+      spdlog::warn("reload: {}: nothing is guaranteed: {}", key, good.error().message);
+      result.waiting.push_back(key);
+      continue;
+    }
+    spdlog::info("reload: {}: the quota is {} bytes now, {} guaranteed", key, limits.quota,
+                 limits.guaranteed);
+    result.applied.push_back(key);
+  }
 }
 
 Result<void> Server::take_log_level(const Config& fresh) {
@@ -61,12 +105,10 @@ Result<void> Server::take_host_capacity(const Config& fresh) {
   host.share_percent = fresh.host.share_percent;
   host.capacity_bytes = fresh.host.capacity_bytes;
   MemoryTier& tier = cache_->memory(Tier::host);
-  if (host.sizing != Sizing::fixed) {
-    const auto memory = read_host_memory();
-    if (!memory) return memory.error();
-    resolve_capacity(host, *memory, tier.reserved_bytes());
-  }
-  config_.host = host;
+  Config settled = fresh;
+  settled.host = host;
+  if (auto good = settle_host_capacity(settled, tier.reserved_bytes()); !good) return good;
+  host = config_.host = settled.host;
   tier.set_cap(host.capacity_bytes);
   cache_->disk().set_write_queue_bytes_max(write_queue_bytes_max());
   return {};

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "client/base/units.h"
+#include "daemon/config_values.h"
 #include "daemon/limits.h"
 
 namespace kvtier::daemon {
@@ -77,6 +78,14 @@ void resolve_capacity(Config::Memory& host, const HostMemory& memory, std::uint6
     const std::uint64_t bytes = std::min(memory.total_bytes / 4, available / 2);
     host.capacity_bytes = rounded(bytes, bytes < host.extent_bytes ? 1_MiB : host.extent_bytes);
   }
+}
+
+Result<void> settle_host_capacity(Config& config, std::uint64_t held_bytes) {
+  if (config.host.sizing == Sizing::fixed) return {};
+  const auto memory = read_host_memory();
+  if (!memory) return memory.error();
+  resolve_capacity(config.host, *memory, held_bytes);
+  return check_tenants(config);
 }
 
 }  // namespace kvtier::daemon

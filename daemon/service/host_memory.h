@@ -27,4 +27,8 @@ Result<HostMemory> read_host_memory(const std::filesystem::path& root = "/");
 //   auto:  a quarter of the total, or half of what is available if that is less.
 void resolve_capacity(Config::Memory& host, const HostMemory& memory, std::uint64_t held_bytes);
 
+// The same on this machine, for a daemon's configuration as it was read; and checks what depends on
+// the size. Errors: io, invalid.
+Result<void> settle_host_capacity(Config& config, std::uint64_t held_bytes);
+
 }  // namespace kvtier::daemon

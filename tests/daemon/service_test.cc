@@ -173,6 +173,17 @@ TEST_F(ServiceTest, a_file_with_a_mistake_changes_nothing_and_is_named) {
   EXPECT_EQ(host_cap(), 8_MiB);
 }
 
+TEST_F(ServiceTest, a_reload_changes_a_tenants_quota) {
+  const std::string tenant = "[[tenant]]\nname = 'a'\nsalts = ['s']\n";
+  Kvtierd daemon(scratch, config_with("4MiB") + tenant + "[tenant.quota]\nhost = '2MiB'\n", "",
+                 manager.environment());
+  ASSERT_TRUE(manager.next("READY")) << daemon.output();
+  reload(daemon, config_with("4MiB") + tenant + "[tenant.quota]\nhost = '1MiB'\n");
+  EXPECT_NE(daemon.output().find("tenant.a.host: the quota is 1048576 bytes now, 0 guaranteed"),
+            std::string::npos)
+      << daemon.output();
+}
+
 // As a socket unit does: descriptors from 3 on are listening sockets on these paths.
 std::function<void()> passing(std::vector<std::string> paths) {
   return [paths = std::move(paths)] {
