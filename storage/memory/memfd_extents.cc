@@ -48,9 +48,9 @@ class MemfdExtents final : public MemoryExtents {
   }
 
   void forget_prepared() override {
-    if (!spare_.valid()) return;
-    *unwanted_ = true;
-    spare_.get();
+    if (!spare_) return;
+    helper_->stop();
+    spare_.reset();
   }
 
  private:
