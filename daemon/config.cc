@@ -67,6 +67,9 @@ namespace {
 
 using namespace config_values;
 
+// More than any machine has.
+constexpr std::uint64_t kUnknownCapacity = std::uint64_t{1} << 62;
+
 struct Setting {
   std::function<Result<void>(Config&, const toml::node&)> set;
   std::function<std::string(const Config&)> show;
@@ -480,9 +483,11 @@ Result<Config> parse_config(const std::string& text, const std::string& name) {
   try {
     const toml::table table = toml::parse(text, name);
     if (auto good = read_table(config, table, "", name); !good) return good.error();
-    // Against a size that is not known yet it comes later (settle_host_capacity()).
-    const auto good = config.host.sizing == Sizing::fixed ? check_tenants(config) : Result<void>();
-    if (!good) return make_error(Errc::invalid, name + ": " + good.error().message);
+    // What is of a size that is not known yet is checked later, by settle_host_capacity().
+    Config known = config;
+    if (config.host.sizing != Sizing::fixed) known.host.capacity_bytes = kUnknownCapacity;
+    if (const auto good = check_tenants(known); !good)
+      return make_error(Errc::invalid, name + ": " + good.error().message);
   } catch (const toml::parse_error& error) {
     return make_error(Errc::invalid,
                       place(name, error.source()) + std::string(error.description()));
