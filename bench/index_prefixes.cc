@@ -171,7 +171,8 @@ void IndexPrefixes::evict(std::uint32_t count) {
   daemon::EvictionAhead ahead(*catalogue_, Tier::disk, record_bytes_);
   for (std::uint32_t i = 0; i < count; ++i) {
     ahead.step();
-    catalogue_->unplace(catalogue_->oldest(Tier::disk, record_bytes_), Tier::disk);
+    catalogue_->unplace(catalogue_->oldest(Tier::disk, record_bytes_), Tier::disk,
+                        daemon::Removal::capacity);
   }
 }
 

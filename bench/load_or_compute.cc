@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -63,6 +64,18 @@ T need(Result<T> result) {
   if constexpr (!std::is_void_v<T>) return std::move(*result);
 }
 
+// A directory of its own, gone with it.
+struct Scratch {
+  explicit Scratch(const std::filesystem::path& in) {
+    std::string pattern = (in / "kvtier-load-XXXXXX").string();
+    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no directory " + pattern);
+    path = pattern;
+  }
+  ~Scratch() { std::filesystem::remove_all(path); }
+  Scratch(const Scratch&) = delete;
+  std::filesystem::path path;
+};
+
 // A model, and a prompt that it answers with one token.
 class Bench {
  public:
@@ -116,10 +129,12 @@ class Bench {
     ::setenv("KVTIER_DISK_BYTES_PER_S", rate.c_str(), 1);
     const std::uint64_t need_bytes =
         2 * options_.prompt_tokens / engine::kBlockTokens * instance_.pool->layout().record_bytes;
-    const std::string capacity = std::to_string(need_bytes / (1U << 20) + 64) + "MiB";
+    const std::string memory = std::to_string(need_bytes / (1U << 20) + 64) + "MiB";
+    const std::string disk = std::to_string(need_bytes / (1U << 20) + 1024) + "MiB";
+    const Scratch scratch(options_.directory);
     const DaemonChild daemon(
-        options_.kvtierd, options_.directory,
-        {.host_capacity = capacity, .host_extent = "16MiB", .disk_capacity = capacity});
+        options_.kvtierd, scratch.path,
+        {.host_capacity = memory, .host_extent = "16MiB", .disk_capacity = disk});
     auto client = need(Client::start(
         {.cuda_device = device_.cuda, .socket = daemon.socket(), .name = "kvtier-load-bench"}));
     need(client->wait_connected(Clock::now() + 30s));

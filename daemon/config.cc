@@ -12,6 +12,7 @@
 #include "client/base/units.h"
 #include "daemon/config_values.h"
 #include "daemon/limits.h"
+#include "daemon/ops/listen_address.h"
 
 namespace kvtier::daemon {
 namespace config_values {
@@ -311,6 +312,48 @@ Setting gpu_list() {
           }};
 }
 
+Setting listen_address() {
+  return {[](Config& config, const toml::node& node) -> Result<void> {
+            const auto text = node.value_exact<std::string>();
+            if (!text) return expected("an address and a port in quotes");
+            if (!text->empty()) {
+              if (auto at = ops::parse_listen(*text); !at) return at.error();
+            }
+            config.http.listen = *text;
+            return {};
+          },
+          [](const Config& config) { return quoted(config.http.listen); }};
+}
+
+Setting host_names() {
+  const std::string mend =
+      "a list of at most " + std::to_string(limits::kHttpHostsMax) +
+      " names in lower case and without a port, such as [\"node17\", \"node17.example.org\"]";
+  return {[mend](Config& config, const toml::node& node) -> Result<void> {
+            const toml::array* list = node.as_array();
+            if (list == nullptr || list->size() > limits::kHttpHostsMax) return expected(mend);
+            std::vector<std::string> names;
+            for (const toml::node& item : *list) {
+              const auto name = item.value_exact<std::string>();
+              const auto good = [](char c) {
+                return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '-' ||
+                       c == '_';
+              };
+              if (!name || name->empty() || !std::ranges::all_of(*name, good))
+                return expected(mend);
+              names.push_back(*name);
+            }
+            config.http.hosts = std::move(names);
+            return {};
+          },
+          [](const Config& config) {
+            std::string text;
+            for (const std::string& name : config.http.hosts)
+              text += (text.empty() ? "" : ", ") + quoted(name);
+            return "[" + text + "]";
+          }};
+}
+
 template <class Of>
 std::map<std::string, Setting> memory_settings(Of of, Setting capacity) {
   return {
@@ -414,6 +457,12 @@ const Settings& settings() {
       {"device", device_settings()},
       {"access", access_settings()},
       {"limits", limit_settings()},
+      {"http",
+       {{"listen", listen_address()},
+        {"hosts", host_names()},
+        {"stall_after_ms",
+         milliseconds(
+             [](Config & c) -> auto& { return c.http.stall_after; }, 100, 600'000)}}},
       {"disk",
        {{"directory", single_directory()},
         {"directories", directory_list()},

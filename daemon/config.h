@@ -64,14 +64,21 @@ struct Config {
   };
   Disk disk;
 
+  struct Http {
+    std::string listen = "127.0.0.1:9470";  // empty: none
+    std::vector<std::string> hosts;         // names, beside addresses, that it may be asked by
+    std::chrono::milliseconds stall_after{5'000};
+  };
+  Http http;
+
   // Users and groups, by name or number (as text).
   struct Principals {
     std::vector<std::string> users, groups;
     friend bool operator==(const Principals&, const Principals&) = default;
   };
   struct Access {
-    std::string admin_group;  // empty: only root and the daemon's own user
-    Principals read_only;     // who never gets more
+    std::string admin_group;        // empty: only root and the daemon's own user
+    Principals read_only;           // who never gets more
     bool read_only_device = false;  // even where device memory cannot be shared read-only
   };
   Access access;
@@ -101,7 +108,7 @@ struct Config {
   struct Tenant {
     std::string name;
     std::vector<std::string> salts;
-    Principals members;  // empty: everybody
+    Principals members;                                               // empty: everybody
     std::array<std::optional<Amount>, kTiers> quota{}, guaranteed{};  // by tier
     bool isolated = false;
     friend bool operator==(const Tenant&, const Tenant&) = default;

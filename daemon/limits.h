@@ -2,6 +2,7 @@
 // mistake.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 
 #include "client/wire/directory.h"
@@ -9,27 +10,33 @@
 
 namespace kvtier::daemon::limits {
 
-inline constexpr std::uint32_t kSessionsMax = 4096;     // the most that sessions_max may be
-inline constexpr std::uint32_t kAdminSessionsMax = 4;   // admins' on top, so that one can look
-inline constexpr std::uint32_t kTenantsMax = 64;        // the default one included
-inline constexpr std::uint32_t kTenantSaltsMax = 64;    // of one tenant
-inline constexpr std::uint32_t kPrincipalsMax = 256;    // in one list of users or groups
-inline constexpr std::uint32_t kBadKeysMax = 256;       // in one report
+inline constexpr std::uint32_t kSessionsMax = 4096;        // the most that sessions_max may be
+inline constexpr std::uint32_t kAdminSessionsMax = 4;      // admins' on top, so that one can look
+inline constexpr std::uint32_t kTenantsMax = 64;           // the default one included
+inline constexpr std::uint32_t kTenantSaltsMax = 64;       // of one tenant
+inline constexpr std::uint32_t kPrincipalsMax = 256;       // in one list of users or groups
+inline constexpr std::uint32_t kBadKeysMax = 256;          // in one report
 inline constexpr std::uint32_t kEvictionsForRoomMax = 64;  // for one slot, where sizes differ
-inline constexpr std::uint32_t kTrimStep = 4096;        // blocks above a quota, evicted in one tick
-inline constexpr std::uint32_t kPeersListedMax = 512;   // sessions in one status
+inline constexpr std::uint32_t kTrimStep = 4096;       // blocks above a quota, evicted in one tick
+inline constexpr std::uint32_t kPeersListedMax = 512;  // sessions in one status
 inline constexpr std::uint32_t kNamespacesMax = 4096;  // known at a time
-inline constexpr std::uint32_t kNamespacesPerTenantMax = kNamespacesMax / 4;  // where there are several
+inline constexpr std::uint32_t kNamespacesPerTenantMax =
+    kNamespacesMax / 4;  // where there are several
 inline constexpr std::uint32_t kNamespacesPerSessionMax = 64;
 inline constexpr std::uint32_t kLeasesPerSessionMax = 4096;
 inline constexpr std::uint32_t kBlocksLeasedPerSessionMax = 1U << 20;
 inline constexpr std::uint32_t kReservedPerProcessMax = 8192;  // slots, quarantined ones included
+inline constexpr std::uint32_t kLookedUpMax = 1U << 24;        // blocks of one prompt
 inline constexpr std::uint32_t kFlushesPerSessionMax = 16;
 inline constexpr std::uint32_t kSessionOutputBytesMax = 16U << 20;
 inline constexpr std::uint32_t kReadsWaitingMax = 16384;      // blocks on their way from disk
 inline constexpr std::uint32_t kWriteThroughQueueMax = 4096;  // blocks waiting for the disk
-inline constexpr std::uint32_t kStampsBatchMax = 4096;  // touched blocks per write of LRU stamps
-inline constexpr std::uint32_t kFramesPerTurn = 64;     // one session's share of a loop turn
+inline constexpr std::uint32_t kStampsBatchMax = 4096;    // touched blocks per write of LRU stamps
+inline constexpr std::uint32_t kFramesPerTurn = 64;       // one session's share of a loop turn
+inline constexpr std::uint32_t kHttpHostsMax = 16;        // names in [http] hosts
+inline constexpr std::uint32_t kNamespaceLabelsMax = 32;  // in metrics; others are summed up
+inline constexpr std::uint32_t kNamespacesShownMax = 64;  // on the status page
+inline constexpr std::uint32_t kSessionsShownMax = 64;
 inline constexpr std::uint32_t kExtentsMax = 65536;
 inline constexpr std::uint64_t kHostFloorBytes = 256ULL << 20;  // of a capacity that is not given
 inline constexpr std::uint32_t kDisksMax = 16;                  // directories of the disk tier
@@ -41,6 +48,11 @@ inline constexpr std::uint32_t kRepublishStep =
     4096;                                          // slots of a device that went, in a loop turn
 inline constexpr std::uint32_t kScrubStep = 4096;  // slots a scrub passes in a loop turn
 inline constexpr std::uint32_t kOrphanNamespacesMax = kNamespacesMax / 2;  // known by id alone
+// The cache's logical clock cannot have come so far: a later stamp is damage.
+inline constexpr std::uint64_t kStampsMax = 1ULL << 56;
+// The kernel may go on with a killed daemon's reads for as long as a device may take, which is 30
+// seconds, and a reset after them. Slots they go to are nobody's until then.
+inline constexpr std::chrono::seconds kLateReadsMax{60};
 inline constexpr std::uint16_t kHoldsMax = 0xFFFF;  // of one block in one tier
 
 // One reply must fit a session's output together with what may already wait there.

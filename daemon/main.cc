@@ -1,10 +1,8 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
-#include <sys/stat.h>
 
 #include <CLI/CLI.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/signal_set.hpp>
 #include <csignal>
 #include <cstdio>
 
@@ -12,8 +10,9 @@
 #include "daemon/config.h"
 #include "daemon/control/server.h"
 #include "daemon/kill_at.h"
+#include "daemon/ops/monitor.h"
+#include "daemon/restart/passed_descriptors.h"
 #include "daemon/service/host_memory.h"
-#include "daemon/service/passed_descriptors.h"
 #include "daemon/service/service.h"
 #include "daemon/version.h"
 
@@ -38,27 +37,19 @@ int exit_code(const kvtier::Error& error) {
   return error.code == kvtier::Errc::invalid ? 2 : 1;
 }
 
-// Memory that an earlier run left with the service manager.
-std::uint64_t held_bytes(const std::vector<kvtier::daemon::PassedDescriptor>& passed) {
-  std::uint64_t bytes = 0;
-  for (const auto& descriptor : passed) {
-    struct stat status {};
-    if (::fstat(descriptor.fd.get(), &status) == 0 && S_ISREG(status.st_mode))
-      bytes += static_cast<std::uint64_t>(status.st_blocks) * 512;
-  }
-  return bytes;
-}
-
-int serve(kvtier::daemon::Config config, const std::string& config_file) {
-  auto passed = kvtier::daemon::take_passed_descriptors();
-  if (!passed) return fail(2, passed.error());
-  auto listening = kvtier::daemon::take_listening_socket(*passed);
+int serve(kvtier::daemon::Config config, const std::string& config_file,
+          kvtier::daemon::PassedDescriptors& passed,
+          kvtier::daemon::ops::Monitor::Problems problems) {
+  auto listening = passed.take_listening_socket();
   if (!listening) return fail(2, listening.error());
-  if (auto good = kvtier::daemon::settle_host_capacity(config, held_bytes(*passed)); !good)
+  if (auto good = kvtier::daemon::settle_host_capacity(config, passed.memory_bytes()); !good)
     return fail(exit_code(good.error()), good.error());
   spdlog::info("host tier: at most {} MiB", config.host.capacity_bytes >> 20);
   boost::asio::io_context io(1);
-  kvtier::daemon::Server server(io, config);
+  kvtier::daemon::Server server(io, config, passed);
+  kvtier::daemon::ops::Monitor monitor(
+      config.http, io, [&server] { return server.snapshot(); }, std::move(problems));
+  monitor.start();
   kvtier::daemon::Service service(io, server, config_file);
   if (auto good = server.start(std::move(*listening)); !good)
     return fail(exit_code(good.error()), good.error());
@@ -72,6 +63,8 @@ int serve(kvtier::daemon::Config config, const std::string& config_file) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  auto passed = kvtier::daemon::PassedDescriptors::from_environment();
+  if (!passed) return fail(1, passed.error());
   CLI::App app(
       "kvtierd keeps the attention KV that LLM engines have computed, across device memory, "
       "host memory and disk.");
@@ -106,9 +99,14 @@ int main(int argc, char** argv) {
   if (auto armed = kvtier::daemon::arm_kill_from_environment(); !armed)
     return fail(2, armed.error());
   // Lines go to stderr; journald puts the time to them itself.
-  spdlog::set_default_logger(spdlog::stderr_logger_st("kvtierd"));
+  auto logger = spdlog::stderr_logger_st("kvtierd");
+  const auto problems =
+      std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(kvtier::daemon::ops::kProblemsMax);
+  problems->set_level(spdlog::level::warn);
+  logger->sinks().push_back(problems);
+  spdlog::set_default_logger(std::move(logger));
   spdlog::set_level(spdlog::level::from_str(config.log_level));
   spdlog::flush_on(spdlog::level::info);
   std::signal(SIGPIPE, SIG_IGN);
-  return serve(std::move(config), config_file);
+  return serve(std::move(config), config_file, *passed, problems);
 }

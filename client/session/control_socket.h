@@ -18,6 +18,8 @@ class ControlSocket {
   explicit ControlSocket(UniqueFd fd);
 
   int fd() const noexcept { return fd_.get(); }
+  // Errors: io.
+  Result<UniqueFd> copy() const { return fd_.duplicate(); }
   explicit operator bool() const noexcept { return static_cast<bool>(fd_); }
   bool unsent() const noexcept { return !writer_.empty(); }
 

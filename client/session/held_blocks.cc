@@ -9,13 +9,14 @@ namespace kvtier::session {
 
 HeldBlocks::HeldBlocks(std::shared_ptr<Session> session, std::shared_ptr<NamespaceEntry> ns,
                        std::uint32_t first, const Key& before, std::vector<Key> keys,
-                       std::span<const Token> tokens)
+                       std::span<const Token> tokens, std::uint32_t looked_up)
     : session_(std::move(session)),
       ns_(std::move(ns)),
       first_(first),
       before_(before),
       keys_(std::move(keys)),
-      tokens_(tokens.begin(), tokens.end()) {
+      tokens_(tokens.begin(), tokens.end()),
+      looked_up_(looked_up) {
   KVTIER_CHECK(tokens_.size() == keys_.size() * ns_->layout.block_tokens);
 }
 
@@ -92,7 +93,10 @@ std::uint32_t HeldBlocks::wait_ready(Deadline deadline) {
       lock, deadline, [&] { return unsettled_ == 0 || released_ || !connection_->alive(); });
   if (!in_time) Counters::add(session_->counters().deadlines_missed);
   const std::uint32_t ready = released_ ? 0 : leading_ready();
+  const auto granted = static_cast<std::uint32_t>(blocks_.size());
+  const bool counts = !released_;
   lock.unlock();
+  if (counts) note_usable(ready, granted);
   if (alive()) return ready;
   note_loss();
   return 0;
@@ -146,8 +150,30 @@ void HeldBlocks::end_use() {
 void HeldBlocks::send_release(std::unique_lock<std::mutex>& lock) {
   if (std::exchange(release_sent_, true) || id_ == 0) return;
   const auto connection = connection_;
+  const std::uint32_t usable = usable_;
+  const bool all = usable >= blocks_.size();
   lock.unlock();
-  session_->release(connection, id_);
+  session_->release(connection, id_, all ? std::nullopt : std::optional(usable));
+}
+
+void HeldBlocks::note_load(std::uint32_t blocks, std::chrono::steady_clock::duration took) const {
+  if (blocks == 0) return;
+  Tier slowest = Tier::device;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Block& b : std::span(blocks_).first(blocks)) slowest = std::max(slowest, b.source);
+  }
+  session_->counters().loads[index_of(slowest)].add(took, blocks * ns_->layout.record_bytes);
+}
+
+void HeldBlocks::note_usable(std::uint32_t usable, std::uint32_t looked_at) {
+  const std::lock_guard lock(mutex_);
+  // A later load may find there what an earlier one did not.
+  if (usable < looked_at) {
+    usable_ = usable;
+  } else if (usable > usable_) {
+    usable_ = kAllUsable;
+  }
 }
 
 void HeldBlocks::note_loss() {

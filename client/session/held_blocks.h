@@ -31,7 +31,7 @@ class HeldBlocks : public std::enable_shared_from_this<HeldBlocks> {
   // Block 0 is the prefix's block `first`, the child of `before`.
   HeldBlocks(std::shared_ptr<Session> session, std::shared_ptr<NamespaceEntry> ns,
              std::uint32_t first, const Key& before, std::vector<Key> keys,
-             std::span<const Token> tokens);
+             std::span<const Token> tokens, std::uint32_t looked_up);
   ~HeldBlocks();
 
   NamespaceEntry& ns() const noexcept { return *ns_; }
@@ -42,6 +42,9 @@ class HeldBlocks : public std::enable_shared_from_this<HeldBlocks> {
   // In the prefix.
   std::uint32_t position(std::uint32_t block) const noexcept { return first_ + block; }
   std::span<const Token> tokens(std::uint32_t block) const noexcept;
+
+  // Blocks of the prompt that could have been cached, those not asked for too.
+  std::uint32_t looked_up() const noexcept { return looked_up_; }
 
   // Session thread.
   void grant(std::shared_ptr<const Connection> connection, std::uint64_t id,
@@ -65,10 +68,15 @@ class HeldBlocks : public std::enable_shared_from_this<HeldBlocks> {
   // Copies out of the blocks delay the release. False once it is on its way.
   bool begin_use();
   void end_use();
+  // What a load found: of the first `looked_at` blocks the leading `usable` came in time and held.
+  void note_usable(std::uint32_t usable, std::uint32_t looked_at);
+  // The leading `blocks` were brought to the engine's pages, which took so long.
+  void note_load(std::uint32_t blocks, std::chrono::steady_clock::duration took) const;
   // Counts the loss of this lease once.
   void note_loss();
 
  private:
+  static constexpr std::uint32_t kAllUsable = ~0U;
   std::uint32_t leading_ready() const;
   void send_release(std::unique_lock<std::mutex>& lock);
 
@@ -78,6 +86,7 @@ class HeldBlocks : public std::enable_shared_from_this<HeldBlocks> {
   const Key before_;
   const std::vector<Key> keys_;
   const std::vector<Token> tokens_;
+  const std::uint32_t looked_up_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -91,6 +100,7 @@ class HeldBlocks : public std::enable_shared_from_this<HeldBlocks> {
   bool released_ = false;
   bool release_sent_ = false;
   bool loss_noted_ = false;
+  std::uint32_t usable_ = kAllUsable;
 };
 
 }  // namespace kvtier::session

@@ -24,6 +24,8 @@ inline constexpr std::size_t kPendingMax = 4096;
 // Requests that one flush makes at most, so that slots asked for meanwhile are at hand after it.
 inline constexpr int kFlushRounds = 4;
 inline constexpr std::size_t kExtentsMax = 65536;
+// Without a connection for this long, the memory of the last daemon is given up.
+inline constexpr milliseconds kMappingsKeptMax{60'000};
 inline constexpr std::size_t kBadKeysMax = 256;
 
 // After the daemon granted no slot of a tier, it is not asked again for this long.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <functional>
 #include <vector>
 
@@ -23,6 +24,10 @@ struct NamespaceEntry {
   const RecordLayout layout;
   std::array<SlotPool, 2> pools;  // device and host
   SlotPool& pool(Tier tier) noexcept { return pools[index_of(tier)]; }
+
+  // Blocks looked up without asking for a lease, all of them misses; not reported yet. Any thread
+  // adds.
+  std::atomic<std::uint64_t> missed{0};
 
   // The rest belongs to the session thread.
   enum class State { closed, opening, open, refused };

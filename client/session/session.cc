@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "client/base/check.h"
+#include "client/base/points.h"
 #include "client/base/thread_priority.h"
 #include "client/session/limits.h"
 
@@ -23,6 +24,12 @@ Result<void> narrowed(const Result<void>& result, Errc other) {
   return make_error(other, result.error().message);
 }
 
+std::uint64_t random_number() {
+  std::random_device random;
+  const std::uint64_t high = random();
+  return (high << 32 | random()) | 1;  // never 0
+}
+
 void give_up(NamespaceEntry& ns) {
   for (SlotPool& pool : ns.pools) pool.give_up();
 }
@@ -37,6 +44,7 @@ Session::Session(ClientOptions options, UniqueFd wake_fd, std::function<void()> 
       answer_max_(answer_max),
       wake_fd_(std::move(wake_fd)),
       read_only_(options_.read_only),
+      client_id_(random_number()),
       delay_(kReconnectDelayMin) {}
 
 Session::~Session() {
@@ -102,11 +110,14 @@ std::shared_ptr<NamespaceEntry> Session::open(const Namespace& ns) {
   return entry;
 }
 
+// A lookup is counted by whoever hears of it: the daemon, once the request is sent; we, in the next
+// report, where it is not.
 Result<void> Session::lease(const std::shared_ptr<HeldBlocks>& hold, Deadline deadline) {
   const auto outcome = std::make_shared<Outcome>();
   const bool posted = post([this, hold, outcome] {
     with_handle(hold->ns(), [this, hold, outcome](Result<std::uint32_t> handle) {
       if (handle) return ask_lease(*handle, hold, outcome);
+      hold->ns().missed += hold->looked_up();
       outcome->set(handle.error());
     });
   });
@@ -116,13 +127,19 @@ Result<void> Session::lease(const std::shared_ptr<HeldBlocks>& hold, Deadline de
   return make_error(Errc::deadline, "kvtierd did not answer a lease request in time");
 }
 
-void Session::release(const std::shared_ptr<const Connection>& connection, std::uint64_t lease) {
-  post([this, connection, lease] {
+void Session::release(const std::shared_ptr<const Connection>& connection, std::uint64_t lease,
+                      std::optional<std::uint32_t> usable) {
+  post([this, connection, lease, usable] {
     if (connection_ != connection) return;
     leases_.erase(lease);
     // Believed only while the blocks are held.
     if (report_soon_) send_report(Clock::now());
-    tell([&](wire::Message::Builder m) { m.initRelease(1).set(0, lease); });
+    tell([&](wire::Message::Builder m) {
+      if (!usable) return m.initRelease(1).set(0, lease);
+      auto partly = m.initReleasePartly(1)[0];
+      partly.setLease(lease);
+      partly.setUsable(*usable);
+    });
   });
 }
 
@@ -190,7 +207,9 @@ void Session::turn() {
   take_mail();
   if (close_asked_) return;
   const auto now = Clock::now();
+  if (!socket_ && now >= extents_until_) extents_.clear();
   if (!socket_ && now >= next_attempt_) connect(now);
+  if (connection_ && owes_let_go_) let_go_of_old_slots();
   if (connection_ && (report_soon_ || now >= next_report_)) send_report(now);
   if (socket_) send();
   if (socket_ && !broken_) {
@@ -202,6 +221,7 @@ void Session::turn() {
   const auto events = static_cast<short>(POLLIN | (socket_.unsent() ? POLLOUT : 0));
   pollfd fds[2] = {{wake_fd_.get(), POLLIN, 0}, {socket_.fd(), events, 0}};
   ::poll(fds, socket_ ? 2 : 1, timeout_ms(Clock::now()));
+  KVTIER_POINT("client.session.woken");
   if (socket_ && (fds[1].revents & ~POLLOUT) != 0) {
     if (auto good = receive(); !good) drop(good.error());
   }
@@ -234,6 +254,7 @@ void Session::finish_closing() {
     }
   }
   fail_everything(closed());
+  extents_.clear();
 }
 
 void Session::connect(Clock::time_point now) {
@@ -260,7 +281,12 @@ void Session::drop(const Error& why) {
 }
 
 void Session::fail_everything(const Error& why) {
-  if (connection_) connection_->end();
+  if (connection_) {
+    connection_->end();
+    old_rights_.push_back(std::exchange(right_, nullptr));
+    owes_let_go_ = true;
+    extents_until_ = Clock::now() + kMappingsKeptMax;
+  }
   {
     const std::lock_guard lock(mutex_);
     connected_ = false;
@@ -285,7 +311,6 @@ void Session::fail_everything(const Error& why) {
     ns->state = NamespaceEntry::State::closed;
     for (auto& use : std::exchange(ns->waiting, {})) use(why);
   }
-  extents_.clear();
   connection_.reset();
   broken_.reset();
   slots_changed_();

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <thread>
 #include <unordered_map>
@@ -59,7 +60,9 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // Errors: deadline, unavailable, refused.
   Result<void> lease(const std::shared_ptr<HeldBlocks>& hold, Deadline deadline);
-  void release(const std::shared_ptr<const Connection>& connection, std::uint64_t lease);
+  // `usable`: how many of the leading blocks were of use; none given: all.
+  void release(const std::shared_ptr<const Connection>& connection, std::uint64_t lease,
+               std::optional<std::uint32_t> usable);
   void commit(FilledBlock block);
   // Asks for slots where fewer than half of those wanted are at hand.
   void refill(const std::shared_ptr<NamespaceEntry>& ns);
@@ -100,6 +103,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void connect(Clock::time_point now);
   void say_hello();
   Result<void> welcome(wire::Frame& frame, wire::Message::Reader message);
+  Result<void> recall_extents(wire::Welcome::Reader welcome);
+  void let_go_of_old_slots();
   void drop(const Error& why);
   void fail_everything(const Error& why);
   Result<void> receive();
@@ -131,6 +136,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void send_commits(std::vector<FilledBlock> blocks);
   void send_commit_frame(std::span<const FilledBlock> blocks);
   void send_report(Clock::time_point now);
+  void fill_report(wire::Report::Builder report);
   void abandon(const std::vector<ReservedSlot>& slots);
   SlotRef resolve(std::uint64_t name, std::uint64_t record_bytes) const;
 
@@ -161,7 +167,16 @@ class Session : public std::enable_shared_from_this<Session> {
   std::vector<Flush> flushes_;  // for the next request: one is out at a time
   bool flushing_ = false;
   std::unordered_map<std::uint64_t, std::weak_ptr<HeldBlocks>> leases_;
+  // Outlive the connection: the next daemon may have the same extents.
   std::unordered_map<std::uint32_t, std::shared_ptr<const ExtentMapping>> extents_;
+  std::vector<std::byte> lineage_;  // that gives their ids a meaning
+  Clock::time_point extents_until_{};
+  const std::uint64_t client_id_;
+  // ReservedSlot::right: of this connection, and of those before it whose slots may still be
+  // written to.
+  std::shared_ptr<const void> right_;
+  std::vector<std::weak_ptr<const void>> old_rights_;
+  bool owes_let_go_ = false;
   bool gpu_tier_ = true;         // false: memory of the GPU could not be mapped, so we do without
   std::optional<Error> broken_;  // found while sending; dropped at the end of the turn
   bool close_asked_ = false;
@@ -172,9 +187,18 @@ class Session : public std::enable_shared_from_this<Session> {
   Clock::time_point next_attempt_{};
   std::chrono::milliseconds delay_;
   std::minstd_rand jitter_{std::random_device{}()};
+  // What the daemon has been told.
+  struct ReportedTiming {
+    std::array<std::uint64_t, kLog2Buckets + 1> buckets{};
+    std::uint64_t sum_us = 0, bytes = 0;
+  };
   struct {
-    std::uint64_t looked_up = 0, misses = 0, proof_faults = 0, dropped = 0;
+    std::uint64_t header_faults = 0, proof_faults = 0, checksum_faults = 0;
+    std::array<std::uint64_t, kDropReasons> dropped{};
+    std::array<ReportedTiming, kTiers> loads;
+    ReportedTiming write_backs;
   } reported_;
+  static void report(const Timing& timing, ReportedTiming& told, wire::Report::Timing::Builder to);
 };
 
 }  // namespace kvtier::session

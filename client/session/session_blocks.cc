@@ -11,6 +11,12 @@ Error malformed(const std::string& what) {
   return make_error(Errc::malformed, "kvtierd sent " + what);
 }
 
+// What has come since it was reported last.
+std::uint64_t since(const Counters::Counter& counter, std::uint64_t& reported) {
+  const std::uint64_t total = Counters::get(counter);
+  return total - std::exchange(reported, total);
+}
+
 Error not_connected() {
   return make_error(Errc::unavailable, "not connected to kvtierd");
 }
@@ -75,6 +81,7 @@ void Session::ask_lease(std::uint32_t handle, const std::shared_ptr<HeldBlocks>&
       [&](wire::Message::Builder m) {
         auto lease = m.initLease();
         lease.setNs(handle);
+        lease.setLookedUp(hold->looked_up());
         lease.setKeys(data(hold->keys().data(), hold->keys().size() * sizeof(Key)));
       },
       done);
@@ -101,7 +108,10 @@ Result<void> Session::take_lease(wire::Leased::Reader leased,
   hold->grant(connection_, leased.getLease(), std::move(blocks));
   if (leased.getLease() != 0) leases_[leased.getLease()] = hold;
   // Nobody waits any more: the daemon must not keep what nobody will use.
-  if (!outcome->set({})) hold->release();
+  if (!outcome->set({})) {
+    hold->note_usable(0, hold->blocks());
+    hold->release();
+  }
   return {};
 }
 
@@ -134,7 +144,7 @@ Result<void> Session::take_slots(NamespaceEntry& ns, Tier tier,
       SlotRef ref = resolve(name, ns.layout.record_bytes);
       if (!ref || ref.extent->tier != tier)
         return malformed("a reserved slot that is in no extent");
-      slots.push_back({std::move(ref), connection_});
+      slots.push_back({std::move(ref), connection_, right_});
     }
   }
   ns.pool(tier).arrive(std::move(slots), Clock::now());
@@ -186,7 +196,7 @@ void Session::send_commits(std::vector<FilledBlock> blocks) {
   const auto gone = std::erase_if(blocks, [&](const FilledBlock& b) {
     return !connection_ || b.slots.front().connection != connection_;
   });
-  if (gone > 0) Counters::add(counters_.dropped, gone);
+  if (gone > 0) counters_.drop(DropReason::disconnected, gone);
   std::ranges::stable_sort(blocks, {}, [](const FilledBlock& b) { return b.ns.get(); });
   for (std::size_t at = 0; at < blocks.size();) {
     std::size_t end = at;
@@ -225,24 +235,45 @@ void Session::send_commit_frame(std::span<const FilledBlock> blocks) {
 void Session::send_report(Clock::time_point now) {
   report_soon_ = false;
   next_report_ = now + connection_->lease_time() / 3;
+  tell([&](wire::Message::Builder m) { fill_report(m.initReport()); });
+}
+
+void Session::fill_report(wire::Report::Builder out) {
   std::vector<Key> bad;
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> missed;
   {
     const std::lock_guard lock(mutex_);
     bad.swap(bad_keys_);
+    for (const auto& ns : namespaces_) {
+      if (ns->state != NamespaceEntry::State::open) continue;
+      if (const std::uint64_t blocks = ns->missed.exchange(0))
+        missed.emplace_back(ns->handle, blocks);
+    }
   }
-  const auto since = [](const Counters::Counter& counter, std::uint64_t& reported) {
-    const std::uint64_t total = Counters::get(counter);
-    return total - std::exchange(reported, total);
-  };
-  tell([&](wire::Message::Builder m) {
-    auto report = m.initReport();
-    report.setLookedUp(since(counters_.looked_up, reported_.looked_up));
-    report.setMisses(since(counters_.misses, reported_.misses));
-    report.setFaults(since(counters_.proof_faults, reported_.proof_faults));
-    report.setDropped(since(counters_.dropped, reported_.dropped));
-    auto keys = report.initBadKeys(static_cast<unsigned>(bad.size()));
-    for (unsigned i = 0; i < keys.size(); ++i) keys.set(i, data(bad[i]));
-  });
+  out.setHeaderFaults(since(counters_.header_faults, reported_.header_faults));
+  out.setProofFaults(since(counters_.proof_faults, reported_.proof_faults));
+  out.setChecksumFaults(since(counters_.checksum_faults, reported_.checksum_faults));
+  auto dropped = out.initDropped(kDropReasons);
+  for (unsigned i = 0; i < kDropReasons; ++i)
+    dropped.set(i, since(counters_.dropped[i], reported_.dropped[i]));
+  auto list = out.initMissed(static_cast<unsigned>(missed.size()));
+  for (unsigned i = 0; i < list.size(); ++i) {
+    list[i].setNs(missed[i].first);
+    list[i].setBlocks(missed[i].second);
+  }
+  auto keys = out.initBadKeys(static_cast<unsigned>(bad.size()));
+  for (unsigned i = 0; i < keys.size(); ++i) keys.set(i, data(bad[i]));
+  auto loads = out.initLoads(kTiers);
+  for (unsigned t = 0; t < kTiers; ++t) report(counters_.loads[t], reported_.loads[t], loads[t]);
+  report(counters_.write_backs, reported_.write_backs, out.initWriteBacks());
+}
+
+void Session::report(const Timing& timing, ReportedTiming& told, wire::Report::Timing::Builder to) {
+  auto buckets = to.initBuckets(static_cast<unsigned>(timing.buckets.size()));
+  for (unsigned i = 0; i < buckets.size(); ++i)
+    buckets.set(i, since(timing.buckets[i], told.buckets[i]));
+  to.setSumUs(since(timing.sum_us, told.sum_us));
+  to.setBytes(since(timing.bytes, told.bytes));
 }
 
 void Session::abandon(const std::vector<ReservedSlot>& slots) {

@@ -108,6 +108,7 @@ Result<void> Session::handle_reply(wire::Frame& frame, std::uint64_t id) {
 
 void Session::say_hello() {
   hello_sent_ = Clock::now();
+  if (!gpu_tier_) std::erase_if(extents_, [](const auto& e) { return e.second->on_gpu; });
   const auto done = [](Result<wire::Message::Reader> reply) -> Result<void> {
     if (!reply) return reply.error();
     return malformed("something else than a welcome");
@@ -119,6 +120,14 @@ void Session::say_hello() {
         hello.setFeatures(wire::kFeatures);
         hello.setName(options_.name);
         hello.setReadOnly(options_.read_only);
+        hello.setClient(client_id_);
+        if (!extents_.empty()) {
+          hello.setLineage({reinterpret_cast<const kj::byte*>(lineage_.data()), lineage_.size()});
+          hello.setExtentsReadOnly(read_only_);
+          auto extents = hello.initExtents(static_cast<unsigned>(extents_.size()));
+          unsigned i = 0;
+          for (const auto& [id, mapping] : extents_) extents.set(i++, id);
+        }
         if (gpu_ && gpu_tier_) {
           hello.setGpu({reinterpret_cast<const kj::byte*>(gpu_->uuid().data()), sizeof(GpuUuid)});
         }
@@ -140,9 +149,15 @@ Result<void> Session::welcome(wire::Frame& frame, wire::Message::Reader message)
   if (auto good = check_size(fd, welcome.getDirectoryBytes()); !good) return good;
   auto directory = DirectoryView::map(fd.get(), welcome.getDirectoryBytes(), welcome.getDevice());
   if (!directory) return directory.error();
-  connection_ = std::make_shared<Connection>(std::move(*directory),
+  if (auto good = recall_extents(welcome); !good) return good;
+  auto socket = socket_.copy();
+  if (!socket) return socket.error();
+  connection_ = std::make_shared<Connection>(std::move(*socket), std::move(*directory),
                                              milliseconds(welcome.getLeaseMs()), hello_sent_);
   read_only_ = options_.read_only || welcome.getReadOnly();
+  right_ = {nullptr, [weak = weak_from_this()](std::nullptr_t) {
+              if (const auto self = weak.lock()) self->wake();
+            }};
   directory_.publish(connection_);
   delay_ = kReconnectDelayMin;
   next_report_ = Clock::now() + connection_->lease_time() / 3;
@@ -157,6 +172,30 @@ Result<void> Session::welcome(wire::Frame& frame, wire::Message::Reader message)
   connected_ = true;
   state_changed_.notify_all();
   return {};
+}
+
+// The mappings whose extents are the daemon's too are kept, with all that was done to have them
+// (pages, pins, imports); the others are dropped.
+Result<void> Session::recall_extents(wire::Welcome::Reader welcome) {
+  const auto lineage = welcome.getLineage();
+  const auto* first = reinterpret_cast<const std::byte*>(lineage.begin());
+  auto before = std::exchange(extents_, {});
+  for (const std::uint32_t id : welcome.getExtents()) {
+    auto known = before.extract(id);
+    if (known.empty()) return malformed("an extent as known that is not");
+    extents_.insert(std::move(known));
+  }
+  lineage_.assign(first, first + lineage.size());
+  return {};
+}
+
+// Once nobody in this process can be writing to slots that earlier connections had reserved, the
+// daemon may use them again.
+void Session::let_go_of_old_slots() {
+  std::erase_if(old_rights_, [](const auto& right) { return right.expired(); });
+  if (!old_rights_.empty()) return;
+  owes_let_go_ = false;
+  tell([](wire::Message::Builder m) { m.setLetGo(); });
 }
 
 Result<void> Session::handle_event(wire::Frame& frame, wire::Message::Reader message) {

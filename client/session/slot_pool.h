@@ -16,6 +16,9 @@ namespace kvtier::session {
 struct ReservedSlot {
   SlotRef ref;
   std::shared_ptr<const Connection> connection;  // void once this has ended
+  // Kept for as long as somebody may write to the slot: the daemon has it back when all that were
+  // granted with it are gone (Session).
+  std::shared_ptr<const void> right;
 };
 
 class SlotPool {

@@ -46,12 +46,17 @@ class CacheImpl final : public Cache {
     auto keys = chain_keys(ns_->id, block_tokens, prefix);
     const Key before = first == 0 ? Key{} : keys[first - 1];
     keys.erase(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(first));
-    auto hold =
-        std::make_shared<HeldBlocks>(parts_.session, ns_, static_cast<std::uint32_t>(first), before,
-                                     std::move(keys), prefix.subspan(first * block_tokens));
+    const std::size_t looked_up = range.first == 0 ? matchable : wanted;
+    auto hold = std::make_shared<HeldBlocks>(
+        parts_.session, ns_, static_cast<std::uint32_t>(first), before, std::move(keys),
+        prefix.subspan(first * block_tokens), static_cast<std::uint32_t>(looked_up));
     Result<void> granted;
-    if (wanted > 0) granted = parts_.session->lease(hold, deadline);
-    count(*hold, range.first == 0 ? matchable : wanted, granted.has_value());
+    if (wanted > 0) {
+      granted = parts_.session->lease(hold, deadline);
+    } else {
+      ns_->missed += looked_up;
+    }
+    count(*hold, looked_up, granted.has_value());
     if (!granted) return granted.error();
     return make_handle(&CacheImpl::make_lease, std::move(hold), parts_.copies, parts_.gpu);
   }
@@ -83,20 +88,20 @@ class CacheImpl final : public Cache {
     auto table = PageTable::of(pages, ns_->layout, stream, parts_.gpu != nullptr);
     const std::size_t after_first = complete > first_block ? complete - first_block : 0;
     if (!table) {
-      drop(
-          std::min<std::size_t>(after_first, std::max(pages.records.size(), pages.k_pages.size())));
+      drop(std::min<std::size_t>(after_first, std::max(pages.records.size(), pages.k_pages.size())),
+           DropReason::failed);
       return nullptr;
     }
     WriteBackJob::Work work;
     const auto offered =
         static_cast<std::uint32_t>(std::min<std::size_t>(after_first, table->blocks()));
     if (parts_.session->read_only()) {
-      drop(offered);
+      drop(offered, DropReason::failed);
       return nullptr;
     }
     work.first_block = first_block;
     work.blocks = parts_.budget->take(offered);
-    drop(offered - work.blocks);
+    drop(offered - work.blocks, DropReason::queue_full);
     if (work.blocks == 0) return nullptr;
     const auto prefix = tokens.first(std::size_t{first_block + work.blocks} * block_tokens);
     const auto written = prefix.subspan(std::size_t{first_block} * block_tokens);
@@ -122,11 +127,11 @@ class CacheImpl final : public Cache {
     auto job = parts_.gpu->write_back(parts_.session, ns_, parts_.budget, std::move(work), stream);
     if (job) return *job;
     parts_.budget->give(blocks);
-    drop(blocks);
+    drop(blocks, DropReason::failed);
     return nullptr;
   }
 
-  void drop(std::size_t blocks) { Counters::add(parts_.session->counters().dropped, blocks); }
+  void drop(std::size_t blocks, DropReason why) { parts_.session->counters().drop(why, blocks); }
 
   const Parts parts_;
   const std::shared_ptr<session::NamespaceEntry> ns_;

@@ -393,6 +393,7 @@ std::uint32_t CudaLoad::finish() {
   // Only now is it known that the sources did not change under the copies.
   const bool good = hold_->alive() && !failed_;
   good_ = good ? blocks() : 0;
+  hold_->note_load(good_, Clock::now() - began_);
   const std::uint32_t promoted = promotions_.empty() ? 0 : promotions_.back().block + 1;
   settle_promotions(good);
   if (!good && blocks() > 0) hold_->note_loss();

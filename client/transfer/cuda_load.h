@@ -76,6 +76,7 @@ class CudaLoad final : public Loading {
   const PageTable pages_;
   const RecordLayout& layout_;
   const cudaStream_t stream_;
+  const Clock::time_point began_ = Clock::now();
   Gpu::Landed landed_;
   std::vector<session::SlotRef> slots_;  // keep the records mapped
   std::vector<BlockFault> faults_;

@@ -52,6 +52,7 @@ CopyJob::Step LoadJob::step() noexcept {
   }
   if (layer < layers_) pages_.load_layer(layer++, sources_);
   const bool last = layer == layers_;
+  if (last) hold_->note_load(blocks(), Clock::now() - began_);
   if (last && landed_) std::exchange(landed_, {})();
   const std::lock_guard lock(mutex_);
   layers_landed_ = layer;

@@ -40,6 +40,7 @@ class LoadJob final : public CopyJob, public Loading {
   const std::shared_ptr<session::HeldBlocks> hold_;
   const PageTable pages_;
   const std::uint32_t layers_;
+  const Clock::time_point began_ = Clock::now();
   std::function<void()> landed_;
   std::vector<session::SlotRef> slots_;  // keeps the records mapped
   std::vector<std::byte*> sources_;      // null: not copied, attended to in place

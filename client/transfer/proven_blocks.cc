@@ -25,6 +25,16 @@ void prefetch_header(std::span<const std::byte> header) {
     prefetch_memory(header.data() + at);
 }
 
+// Whether only the proof differs: with its own tokens in place of ours the record is what was asked
+// for.
+bool header_holds(std::span<const std::byte> record, const RecordLayout& layout,
+                  const BlockIdentity& identity) {
+  std::vector<Token> own(layout.block_tokens);
+  if (record.size() < layout.proof_offset + own.size() * sizeof(Token)) return false;
+  std::memcpy(own.data(), record.data() + layout.proof_offset, own.size() * sizeof(Token));
+  return verify_header(record, layout, identity, own).has_value();
+}
+
 }  // namespace
 
 bool payload_holds(std::span<const std::byte> record, const RecordLayout& layout) {
@@ -35,7 +45,7 @@ bool payload_holds(std::span<const std::byte> record, const RecordLayout& layout
              xxh3_64(record.subspan(layout.header_bytes, layout.payload_bytes));
 }
 
-ProvenBlocks prove(const HeldBlocks& hold, const std::vector<HeldBlocks::Block>& blocks,
+ProvenBlocks prove(HeldBlocks& hold, const std::vector<HeldBlocks::Block>& blocks,
                    std::size_t count, const HeaderOf& header_of, const PayloadHolds& payload_of) {
   ProvenBlocks proven;
   const auto note_fault = [&](std::uint32_t block, Error error) {
@@ -56,17 +66,24 @@ ProvenBlocks prove(const HeldBlocks& hold, const std::vector<HeldBlocks::Block>&
       break;
     }
     const BlockIdentity identity{hold.ns().id, hold.keys()[i], hold.parent(i), hold.position(i)};
+    auto& counters = hold.session()->counters();
     auto good = verify_header(header_of(i), hold.ns().layout, identity, hold.tokens(i));
-    if (good && payload_of && !payload_of(i))
+    if (good && payload_of && !payload_of(i)) {
+      Counters::add(counters.checksum_faults);
       good = make_error(Errc::corrupt, "record: payload checksum");
+    } else if (!good) {
+      const bool header = !header_holds(header_of(i), hold.ns().layout, identity);
+      Counters::add(header ? counters.header_faults : counters.proof_faults);
+    }
     if (!good) {
-      Counters::add(hold.session()->counters().proof_faults);
       hold.session()->report_bad(identity.key);
       note_fault(i, good.error());
       break;
     }
     proven.slots.push_back(blocks[i].slot);
   }
+  hold.note_usable(static_cast<std::uint32_t>(proven.slots.size()),
+                   static_cast<std::uint32_t>(count));
   return proven;
 }
 

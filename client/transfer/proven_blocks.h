@@ -23,9 +23,10 @@ using PayloadHolds = std::function<bool(std::uint32_t i)>;
 bool payload_holds(std::span<const std::byte> record, const RecordLayout& layout);
 
 // Looks at the first `count` blocks of the lease as `blocks` (a snapshot of it) shows them, up to
-// the first that is still on its way or does not hold. Counts faults and reports bad keys.
-ProvenBlocks prove(const session::HeldBlocks& hold,
-                   const std::vector<session::HeldBlocks::Block>& blocks, std::size_t count,
-                   const HeaderOf& header_of, const PayloadHolds& payload_of = {});
+// the first that is still on its way or does not hold. Counts faults, reports bad keys and tells
+// the lease how much of it is of use.
+ProvenBlocks prove(session::HeldBlocks& hold, const std::vector<session::HeldBlocks::Block>& blocks,
+                   std::size_t count, const HeaderOf& header_of,
+                   const PayloadHolds& payload_of = {});
 
 }  // namespace kvtier::transfer

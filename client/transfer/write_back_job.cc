@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "client/base/points.h"
 #include "client/record/record.h"
 #include "client/session/limits.h"
 
@@ -59,7 +60,7 @@ WriteBackJob::Taken WriteBackJob::take_slots(std::uint32_t block, Slots& slots) 
   }
   if (!slots.host) {
     if (linger) return Taken::later;
-    Counters::add(session_->counters().dropped);
+    session_->counters().drop(DropReason::no_slot);
     return Taken::none;
   }
   linger_until_ = {};
@@ -95,7 +96,7 @@ void WriteBackJob::commit(std::uint32_t block, Slots slots) {
     if (*slot) filled.slots.push_back(std::move(**slot));
   }
   if (!filled.slots.front().connection->alive()) {
-    Counters::add(session_->counters().dropped);
+    session_->counters().drop(DropReason::disconnected);
     return;
   }
   session_->commit(std::move(filled));
@@ -106,7 +107,7 @@ void WriteBackJob::commit(std::uint32_t block, Slots slots) {
 void WriteBackJob::drop(Slots slots) {
   if (slots.host) ns_->pool(Tier::host).put_back(std::move(*slots.host));
   if (slots.device) ns_->pool(Tier::device).put_back(std::move(*slots.device));
-  Counters::add(session_->counters().dropped);
+  session_->counters().drop(DropReason::failed);
 }
 
 CopyJob::Step WriteBackJob::settle(std::uint32_t blocks) noexcept {
@@ -119,12 +120,14 @@ CopyJob::Step WriteBackJob::settle(std::uint32_t blocks) noexcept {
 
 void WriteBackJob::drop_rest() noexcept {
   const std::uint32_t left = work_.blocks - settled_;
-  Counters::add(session_->counters().dropped, left);
+  session_->counters().drop(DropReason::queue_full, left);
   budget_->give(left);
   end();
 }
 
 void WriteBackJob::end() noexcept {
+  if (const std::uint64_t blocks = accepted(); blocks > 0)
+    session_->counters().write_backs.add(Clock::now() - began_, blocks * layout().record_bytes);
   const std::lock_guard lock(mutex_);
   ended_ = true;
   ended_changed_.notify_all();
@@ -151,6 +154,7 @@ CopyJob::Step HostWriteBackJob::step() noexcept {
     write_header_of(block, record);
     pages().store(block, record.data());
     if (verify_loads()) (void)seal_checksums(record);  // its header is ours, so it fits
+    KVTIER_POINT("client.write_back.stored");
     if (slots.device) {
       std::memcpy(slots.device->ref.bytes().data(), record.data(), record.size());
     }

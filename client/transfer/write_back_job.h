@@ -83,6 +83,7 @@ class WriteBackJob : public CopyJob {
   const std::shared_ptr<session::NamespaceEntry> ns_;
   const std::shared_ptr<WriteBackBudget> budget_;
   const Work work_;
+  const Clock::time_point began_ = Clock::now();
   std::uint32_t settled_ = 0;
   Deadline linger_until_{};  // none while blocks go on
 

@@ -44,6 +44,9 @@ struct Message {
     scrub @26 :ScrubRequest;     # answered by scrubReply
     scrubReply @27 :ScrubReport;
     setQuota @28 :QuotaRequest;  # answered by done
+    releasePartly @29 :List(Release);  # as release, where not every block was of use; no reply
+    letGo @30 :Void;             # the client writes no more to slots that its earlier sessions had reserved; no
+                                 # reply
   }
 }
 
@@ -59,6 +62,11 @@ struct Hello {
   gpu @3 :Data;                  # the UUID (16 bytes) of the client's GPU; empty: it has none. A GPU that
                                  # the daemon emulates has its number in the last byte, zeros before
   readOnly @4 :Bool;             # asks for no more: memory that cannot be written, and no writing requests
+  client @5 :UInt64;             # random, the same in all of one client's sessions; a new session ends its earlier
+                                 # one. 0: none
+  lineage @6 :Data;              # as an earlier welcome had it; empty: the client has no extents
+  extents @7 :List(UInt32);      # of that lineage, which the client still has mapped
+  extentsReadOnly @8 :Bool;      # that they are mapped for reading alone: of use to a session of that right only
 }
 
 struct Welcome {
@@ -71,6 +79,8 @@ struct Welcome {
   device @6 :UInt8;              # the number of the client's GPU in the directory's words; 31: the device
                                  # tier is not on it. Slots of that tier are only ever named on this GPU
   readOnly @7 :Bool;             # asked for, or all that this peer may have
+  lineage @8 :Data;              # 16 bytes; within a lineage an extent's id never means another extent
+  extents @9 :List(UInt32);      # those of hello's that are there still: they are not told of again
 }
 
 # A slot is named by extent << 32 | slot. 0 is no slot (extents count from 1).
@@ -78,6 +88,12 @@ struct Welcome {
 struct LeaseRequest {
   ns @0 :UInt32;
   keys @1 :Data;                 # 16 bytes a block, from the prefix's first
+  lookedUp @2 :UInt32;           # blocks of the prompt that could have been cached; at least the keys
+}
+
+struct Release {
+  lease @0 :UInt64;
+  usable @1 :UInt32;             # leading blocks that came in time and held: the rest are misses
 }
 
 struct Leased {
@@ -116,11 +132,25 @@ struct Commit {
 }
 
 struct Report {
-  lookedUp @0 :UInt64;           # blocks, since the last report
-  misses @1 :UInt64;
-  faults @2 :UInt64;             # leased blocks whose header or proof did not hold
-  dropped @3 :UInt64;            # write-backs dropped by the client
-  badKeys @4 :List(Data);        # keys behind `faults`: the daemon forgets them
+  # Everything since the last report.
+  missed @0 :List(Missed);       # lookups for which no lease was asked
+  headerFaults @1 :UInt64;       # leased blocks whose header did not hold
+  proofFaults @2 :UInt64;        # and those whose proof did not
+  dropped @3 :List(UInt64);      # write-backs dropped by the client, by kvtier::DropReason
+  badKeys @4 :List(Data);        # keys behind the faults: the daemon forgets them
+  loads @5 :List(Timing);        # by the slowest tier that one of the load's blocks came from
+  writeBacks @6 :Timing;
+  checksumFaults @7 :UInt64;     # leased blocks whose payload did not have its checksum
+
+  struct Missed {
+    ns @0 :UInt32;
+    blocks @1 :UInt64;
+  }
+  struct Timing {
+    buckets @0 :List(UInt64);    # by microseconds (client/base/log2_buckets.h)
+    sumUs @1 :UInt64;
+    bytes @2 :UInt64;            # of records
+  }
 }
 
 struct Extent {

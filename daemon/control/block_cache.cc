@@ -14,6 +14,7 @@ namespace kvtier::daemon {
 BlockCache::BlockCache(Options options, Ports ports)
     : options_(options),
       catalogue_(options.blocks_max, *ports.directory, options.tenants),
+      next_number_(std::move(ports.next_extent)),
       host_(
           Tier::host, options.host, ports.host, [this] { return next_extent(0); }, 0,
           &catalogue_.tenants()),
@@ -31,15 +32,24 @@ BlockCache::BlockCache(Options options, Ports ports)
 
 // The device's number is above the extent's own, which no device shares with another.
 ExtentId BlockCache::next_extent(std::uint32_t device) {
-  KVTIER_CHECK(next_extent_ < 1U << limits::kExtentBits);
-  return ExtentId(device << limits::kExtentBits | next_extent_++);
+  const std::uint32_t number = next_number_ ? next_number_() : next_extent_++;
+  KVTIER_CHECK(number < 1U << limits::kExtentBits);
+  return ExtentId(device << limits::kExtentBits | number);
 }
 
 Result<void> BlockCache::recover() {
   auto newest = disk_.recover();
   if (!newest) return newest.error();
-  clock_ = *newest + 1;
+  clock_ = std::max(clock_, *newest + 1);
+  for (const auto& [id, parent] : std::exchange(owed_, {})) disk_.owed(id, parent);
   return {};
+}
+
+void BlockCache::pass_time(std::uint32_t now) {
+  catalogue_.ages().pass(now, clock_);
+  for (const auto& part : devices_) part->pass_time(now);
+  host_.pass_time(now);
+  disk_.pass_time(now);
 }
 
 Result<std::uint16_t> BlockCache::open_namespace(std::span<const std::byte> encoded) {
@@ -52,6 +62,7 @@ Result<std::uint16_t> BlockCache::open_namespace(std::span<const std::byte> enco
     disk_.move_usage(before, of.tenant, of.bytes[index_of(Tier::disk)]);
   }
   if (ns && !std::exchange(catalogue_.namespaces()[*ns].remembered, true)) {
+    if (on_namespace) on_namespace(catalogue_.namespaces()[*ns]);
     disk_.remember_namespace(*ns);
   }
   if (ns) host_.expect(catalogue_.namespaces()[*ns].layout.record_bytes);
@@ -67,13 +78,14 @@ void BlockCache::forget_misfits(std::span<const std::byte> encoded) {
   const auto& orphan = catalogue_.namespaces()[*known];
   if (RecordLayout::of(*ns).record_bytes == orphan.layout.record_bytes) return;
   counts_.faults += orphan.blocks;
-  drop(*known, TierSet{}.with(Tier::disk));
+  drop(*known, TierSet{}.with(Tier::device).with(Tier::host).with(Tier::disk), Removal::forgotten);
 }
 
 // ---- reservations and commits
 
 std::vector<SlotName> BlockCache::reserve(SessionId session, ProcessId process, std::uint16_t ns,
-                                          Tier tier, std::uint32_t count, std::uint32_t device) {
+                                          Tier tier, std::uint32_t count, std::uint32_t device,
+                                          std::uint64_t client) {
   std::vector<SlotName> slots;
   if (tier == Tier::disk || (tier == Tier::device && device >= devices_.size())) return slots;
   MemoryTier& memory_tier = memory(tier, device);
@@ -89,8 +101,8 @@ std::vector<SlotName> BlockCache::reserve(SessionId session, ProcessId process, 
     ahead.step();
     const auto at = room(memory_tier, tenant, bytes);
     if (!at) break;
-    memory_tier.table(*at).set_reserved(at->slot, process.pid, process.start_time);
-    reservations_.add(slot_name(*at), tier, session, process);
+    memory_tier.table(*at).set_reserved(at->slot, {process.pid, process.start_time, client});
+    reservations_.add(slot_name(*at), tier, session, process, client);
     slots.push_back(slot_name(*at));
   }
   return slots;
@@ -196,7 +208,15 @@ void BlockCache::end_session(SessionId session) {
 }
 
 void BlockCache::end_process(ProcessId process) {
-  for (const auto& slot : reservations_.end_process(process)) {
+  end(reservations_.end_process(process));
+}
+
+void BlockCache::let_go(ProcessId process, std::uint64_t client) {
+  end(reservations_.let_go(process, client));
+}
+
+void BlockCache::end(std::span<const Reservations::Slot> slots) {
+  for (const auto& slot : slots) {
     const Place at = place_named(slot.slot);
     memory(slot.tier, at).give_back(at);
   }
@@ -212,25 +232,25 @@ void BlockCache::forget(std::uint16_t ns, const Key& key) {
   settle(id);
 }
 
-void BlockCache::remove_everywhere(BlockId id) {
+void BlockCache::remove_everywhere(BlockId id, Removal why) {
   const TierSet tiers = catalogue_.block(id).tiers;
   for (const Tier tier : kAllTiers) {
     if (!tiers.has(tier)) continue;
     if (tier == Tier::disk) {
-      disk_.forget({&id, 1});
+      disk_.forget({&id, 1}, why);
     } else {
-      remove_from(id, tier);
+      remove_from(id, tier, why);
     }
   }
 }
 
-void BlockCache::remove_from(BlockId id, Tier tier) {
-  const Place at = catalogue_.unplace(id, tier);
+void BlockCache::remove_from(BlockId id, Tier tier, Removal why) {
+  const Place at = catalogue_.unplace(id, tier, why);
   memory(tier, at).set_block(at, kNoBlock);
   memory(tier, at).give_back(at);
 }
 
-std::uint64_t BlockCache::drop(std::optional<std::uint16_t> ns, TierSet tiers) {
+std::uint64_t BlockCache::drop(std::optional<std::uint16_t> ns, TierSet tiers, Removal why) {
   std::vector<BlockId> blocks;
   catalogue_.each([&](BlockId id) {
     const Block& block = catalogue_.block(id);
@@ -249,11 +269,11 @@ std::uint64_t BlockCache::drop(std::optional<std::uint16_t> ns, TierSet tiers) {
         on_disk.push_back(id);
         continue;
       }
-      remove_from(id, tier);
+      remove_from(id, tier, why);
     }
     dropped += any ? 1 : 0;
   }
-  disk_.forget(on_disk);
+  disk_.forget(on_disk, why);
   return dropped;
 }
 

@@ -22,11 +22,10 @@ namespace kvtier::daemon {
 using LeaseId = std::uint64_t;
 
 struct CacheCounts {
-  std::array<std::uint64_t, kTiers> hits{};       // blocks leased, by the tier they were in
-  std::array<std::uint64_t, kTiers> evictions{};  // the disk tier counts its own
-  std::uint64_t unknown_releases = 0;             // of leases that were not there: released twice
+  std::uint64_t unknown_releases = 0;  // of leases that were not there: released twice
   std::uint64_t refused_commits = 0;
   std::uint64_t faults = 0;  // blocks that a client or the disk found not to hold
+  Histogram reuse_gap;       // seconds between two uses of a block
 };
 
 class BlockCache {
@@ -45,10 +44,22 @@ class BlockCache {
     storage::MemoryExtents* host = nullptr;
     std::vector<DiskTier::Port> disks;  // none: no disk tier
     DirectoryWriter* directory = nullptr;
+    // Numbers for extents, never the same twice; without it they are counted from 1.
+    std::function<std::uint32_t()> next_extent = {};
   };
   BlockCache(Options options, Ports ports);
 
-  // Takes over what the disk holds. Once, first of all.
+  // What an earlier daemon left in memory.
+  struct Left {
+    std::vector<std::unique_ptr<storage::Extent>> extents;
+    // The encoding of a namespace that it knew; empty where it is not known.
+    std::function<std::span<const std::byte>(const NamespaceId&)> encoding;
+  };
+  // Takes it over, before recover(): sealed slots become blocks again, all others stay quarantined.
+  // Returns the processes that may be writing to those, end_process() of each of which is owed; one
+  // with start time 0 is the earlier daemon's disk reads. Errors: those of the stores.
+  Result<std::vector<ProcessId>> adopt(Left left);
+  // Takes over what the disk holds. Once, before anything else but adopt().
   Result<void> recover();
 
   // The number of a namespace in this daemon. Errors: malformed, invalid, no_space, refused.
@@ -62,17 +73,23 @@ class BlockCache {
   };
   // Holds the leading blocks that are there, none past the session's bounds. Blocks on disk start
   // moving to the host tier. `device`: the session's GPU, or kNoDevice; what lies on another one is
-  // served from where else it is.
+  // served from where else it is. `looked_up`: blocks of the prompt that could have been cached;
+  // those that are not granted are misses.
   Grant lease(SessionId session, std::uint16_t ns, std::span<const Key> keys,
-              std::uint32_t device = 0);
-  // False, and counted, if the session has no such lease.
-  bool release(SessionId session, LeaseId lease);
+              std::uint32_t device = 0, std::uint32_t looked_up = 0);
+  // Blocks that a client looked up in vain, without asking for a lease.
+  void missed(std::uint16_t ns, std::uint64_t blocks) noexcept;
+  // False, and counted, if the session has no such lease. `usable`: how many of its leading blocks
+  // came in time and held, as the client found.
+  static constexpr std::uint32_t kAllUsable = ~0U;
+  bool release(SessionId session, LeaseId lease, std::uint32_t usable = kAllUsable);
   void release_all(SessionId session);
 
   // Up to `count` slots of a memory tier for the session to fill, taken from free ones or by
   // eviction; of the device tier on the session's GPU.
   std::vector<SlotName> reserve(SessionId session, ProcessId process, std::uint16_t ns, Tier tier,
-                                std::uint32_t count, std::uint32_t device = 0);
+                                std::uint32_t count, std::uint32_t device = 0,
+                                std::uint64_t client = 0);
   void abandon(SessionId session, SlotName slot);
 
   struct NewBlock {
@@ -103,7 +120,9 @@ class BlockCache {
   std::uint64_t report_bad(SessionId session, std::span<const std::uint16_t> namespaces,
                            std::span<const Key> keys);
   // Drops unheld placements. Returns how many blocks lost at least one.
-  std::uint64_t drop(std::optional<std::uint16_t> ns, TierSet tiers);
+  std::uint64_t drop(std::optional<std::uint16_t> ns, TierSet tiers, Removal why = Removal::drop);
+  // The client writes no more to slots that its earlier sessions had reserved.
+  void let_go(ProcessId process, std::uint64_t client);
   void flush(std::function<void(Result<void>)> done) { disk_.flush(std::move(done)); }
 
   // What the tenant has above the new quota goes with trim() and as it needs room. Errors: invalid
@@ -118,6 +137,8 @@ class BlockCache {
   };
   // Blocks of a lease have come from disk, or failed.
   std::function<void(SessionId, LeaseId, std::span<const Landed>)> on_ready;
+  // A namespace has become known, before any block of it is there.
+  std::function<void(const KnownNamespace&)> on_namespace;
 
   Catalogue& catalogue() noexcept { return catalogue_; }
   // `device`: of the device tier, the part on this GPU.
@@ -134,6 +155,10 @@ class BlockCache {
     std::uint64_t leases = 0, leased_blocks = 0;
   };
   SessionCounts held_by(SessionId session) const;
+  // Blocks of leases that have not ended: looked up, and not counted yet.
+  std::uint64_t leased_blocks() const noexcept { return leased_blocks_; }
+  // About once a second, `now` in seconds from 1 up.
+  void pass_time(std::uint32_t now);
 
  private:
   struct Leased {
@@ -142,9 +167,11 @@ class BlockCache {
     bool pending = false;
     BlockId counted{};  // as it was granted, for the session's share
     std::uint64_t bytes = 0;
+    Tier from = Tier::host;  // where it was
   };
   struct Lease {
     SessionId session;  // 0: released; it ends when the last of its disk reads does
+    std::uint16_t ns;
     std::vector<Leased> blocks;
   };
   struct SessionLeases {
@@ -165,8 +192,8 @@ class BlockCache {
 
   bool holds_in(BlockId id, Tier tier);
   void forget_misfits(std::span<const std::byte> encoded);
-  bool within_share(SessionLeases& of_session, std::span<const Leased> before,
-                    const Leased& leased, std::uint32_t device) const;
+  bool within_share(SessionLeases& of_session, std::span<const Leased> before, const Leased& leased,
+                    std::uint32_t device) const;
   static void uncount(SessionLeases& of_session, std::span<const Leased> blocks);
   std::optional<Leased> hold_in_memory(BlockId id, std::uint32_t device);
   void note_access(const std::vector<Leased>& held, Grant& grant);
@@ -175,13 +202,14 @@ class BlockCache {
   bool start_load(BlockId id);
   void loaded(BlockId id, Place to, const Result<void>& result);
   void end_lease(const Lease& lease);
+  void close(LeaseId id, Lease& lease, std::uint32_t usable);
   void end_or_wait(LeaseId id, Lease& lease);
   void settle(BlockId id);
   // block_room.cc
   bool may_take(const MemoryTier& tier, TenantId needy, TenantId from, std::uint64_t bytes) const;
   std::optional<Place> room(MemoryTier& tier, TenantId tenant, std::uint64_t record_bytes);
   bool make_quota_room(MemoryTier& tier, TenantId tenant, std::uint64_t record_bytes);
-  void evict(MemoryTier& tier, BlockId id);
+  void evict(MemoryTier& tier, BlockId id, Removal why);
   bool may_empty(MemoryTier& tier, storage::Extent& extent, TenantId tenant);
   bool empty_an_extent_for(MemoryTier& tier, TenantId tenant, std::uint64_t record_bytes);
   bool make_index_room(TenantId tenant);
@@ -189,15 +217,27 @@ class BlockCache {
   std::optional<ExtentId> easiest_to_empty(MemoryTier& tier) const;
   bool valid(const NewBlock& block, std::uint16_t ns) const;
   void seal(BlockId id, MemoryTier& tier, Place at, const Key& parent);
-  void remove_from(BlockId id, Tier tier);
-  void remove_everywhere(BlockId id);
+  void remove_from(BlockId id, Tier tier, Removal why);
+  void remove_everywhere(BlockId id, Removal why);
   enum class Taken { yes, no, there_before };
   Taken take_slot(SlotName name, Tier tier, BlockId& id, std::uint16_t ns, const NewBlock& block,
                   bool good);
   ExtentId next_extent(std::uint32_t device);
+  void end(std::span<const Reservations::Slot> slots);
+
+  // memory_recovery.cc
+  struct Adoption;
+  void adopt_slots(storage::Extent& extent, Adoption& adoption);
+  bool adopt_sealed(MemoryTier& tier, Place at, const storage::SlotEntry& entry,
+                    Adoption& adoption);
+  void adopt_reserved(MemoryTier& tier, Place at, const storage::SlotEntry& entry,
+                      Adoption& adoption);
+  std::optional<std::uint16_t> adopt_namespace(const NamespaceId& id, std::uint64_t record_bytes,
+                                               Adoption& adoption);
 
   Options options_;
   Catalogue catalogue_;
+  std::function<std::uint32_t()> next_number_;
   std::uint32_t next_extent_ = 1;
   std::vector<std::unique_ptr<MemoryTier>> devices_;  // by GPU; at least one, perhaps of no bytes
   MemoryTier host_;
@@ -207,8 +247,10 @@ class BlockCache {
   std::unordered_map<SessionId, SessionLeases> leases_of_;
   std::unordered_map<std::uint32_t, std::vector<Waiter>> loading_;  // by BlockId
   LeaseId next_lease_ = 1;
+  std::uint64_t leased_blocks_ = 0;
   std::uint64_t clock_ = 1;  // counts leases and commits
   CacheCounts counts_;
+  std::vector<std::pair<BlockId, Key>> owed_;  // between adopt() and recover(): with their parents
 };
 
 constexpr SlotName slot_name(Place at) noexcept {

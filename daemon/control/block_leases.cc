@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "client/base/check.h"
 #include "client/base/points.h"
 #include "client/record/record.h"
 #include "daemon/control/block_cache.h"
@@ -12,9 +13,13 @@
 namespace kvtier::daemon {
 
 BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::span<const Key> keys,
-                                    std::uint32_t device) {
+                                    std::uint32_t device, std::uint32_t looked_up) {
   SessionLeases& of_session = leases_of_[session];
-  if (of_session.ids.size() >= options_.leases_per_session) return {};
+  const std::uint64_t asked = std::max<std::uint64_t>(looked_up, keys.size());
+  if (of_session.ids.size() >= options_.leases_per_session) {
+    missed(ns, asked);
+    return {};
+  }
   keys = keys.first(std::min(keys.size(), limits::kBlocksLeasedPerSessionMax - of_session.blocks));
   // First everything in memory is held, so that making room for what is on disk cannot evict it.
   std::vector<Leased> held;
@@ -38,18 +43,20 @@ BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::sp
       const std::vector<Leased> rest(held.begin() + static_cast<std::ptrdiff_t>(i), held.end());
       held.resize(i);
       if (options_.leased_percent < 100) uncount(of_session, rest);
-      end_lease({session, rest});
+      end_lease({session, ns, rest});
       break;
     }
     loading_[leased.block.value].push_back({lease_id, static_cast<std::uint32_t>(i)});
   }
   Grant grant;
+  missed(ns, asked - held.size());
   if (held.empty()) return grant;
+  leased_blocks_ += held.size();
   grant.lease = next_lease_++;
   note_access(held, grant);
   of_session.ids.push_back(grant.lease);
   of_session.blocks += held.size();
-  leases_.emplace(grant.lease, Lease{session, std::move(held)});
+  leases_.emplace(grant.lease, Lease{session, ns, std::move(held)});
   if (options_.disk.admission != Admission::second_hit) return grant;
   for (const BlockId id : std::span(found).first(grant.slots.size())) seen_again(id);
   return grant;
@@ -61,10 +68,11 @@ std::optional<BlockCache::Leased> BlockCache::hold_in_memory(BlockId id, std::ui
   if (tiers.has(Tier::device) && catalogue_.device(id, Tier::device) != device)
     tiers = tiers.without(Tier::device);
   for (const Tier tier : {Tier::device, Tier::host}) {
-    if (tiers.has(tier) && catalogue_.hold(id, tier)) return Leased{id, tier, false, id, bytes};
+    if (tiers.has(tier) && catalogue_.hold(id, tier))
+      return Leased{id, tier, false, id, bytes, tier};
   }
   if (!tiers.has(Tier::disk)) return std::nullopt;
-  return Leased{id, Tier::host, true, id, bytes};
+  return Leased{id, Tier::host, true, id, bytes, Tier::disk};
 }
 
 // Counts the block for the session; false, and not counted, where that is more than it may hold of
@@ -76,14 +84,15 @@ bool BlockCache::within_share(SessionLeases& of_session, std::span<const Leased>
   const std::uint64_t all = in.allowance(catalogue_.tenant(leased.block));
   const std::uint64_t allowed =
       all / 100 * options_.leased_percent + all % 100 * options_.leased_percent / 100;
-  return of_session.share.add(
-      leased.block, leased.tier, leased.bytes, allowed, [&](const auto& visit) {
-        for (const LeaseId id : of_session.ids) {
-          for (const Leased& held : leases_.at(id).blocks)
-            visit(held.counted, held.tier, held.bytes);
-        }
-        for (const Leased& held : before) visit(held.counted, held.tier, held.bytes);
-      });
+  return of_session.share.add(leased.block, leased.tier, leased.bytes, allowed,
+                              [&](const auto& visit) {
+                                for (const LeaseId id : of_session.ids) {
+                                  for (const Leased& held : leases_.at(id).blocks)
+                                    visit(held.counted, held.tier, held.bytes);
+                                }
+                                for (const Leased& held : before)
+                                  visit(held.counted, held.tier, held.bytes);
+                              });
 }
 
 void BlockCache::uncount(SessionLeases& of_session, std::span<const Leased> blocks) {
@@ -105,12 +114,13 @@ void BlockCache::note_access(const std::vector<Leased>& held, Grant& grant) {
   grant.tiers.reserve(held.size());
   for (const Leased& leased : held) {
     prefix.push_back(leased.block);
-    catalogue_.set_last_access(leased.block, clock_);
     const Block& block = catalogue_.block(leased.block);
-    const Tier from = leased.pending ? Tier::disk : leased.tier;
+    const auto gap = catalogue_.ages().of(block.last_access);
+    if (gap.known) counts_.reuse_gap.add(gap.seconds);
+    catalogue_.set_last_access(leased.block, clock_);
+    const Tier from = leased.from;
     grant.slots.push_back(leased.pending ? 0 : slot_name(block.places[index_of(from)]));
     grant.tiers.push_back(from);
-    ++counts_.hits[index_of(from)];
     for (const Tier tier : {Tier::device, Tier::host}) {
       if (!block.tiers.has(tier)) continue;
       const Place at = block.places[index_of(tier)];
@@ -132,7 +142,7 @@ bool BlockCache::start_load(BlockId id) {
   if (loading_.size() >= limits::kReadsWaitingMax) return false;
   const auto to = room(host_, catalogue_.tenant(id), catalogue_.record_bytes(id));
   if (!to) return false;
-  host_.table(*to).set_reserved(to->slot, static_cast<std::uint32_t>(::getpid()), 0);
+  host_.table(*to).set_reserved(to->slot, {static_cast<std::uint32_t>(::getpid())});
   catalogue_.set_loading(id, true);
   const auto sent = disk_.read(
       id, *to, [this, id, to = *to](const Result<void>& result) { loaded(id, to, result); });
@@ -165,7 +175,7 @@ void BlockCache::loaded(BlockId id, Place to, const Result<void>& result) {
   // What cannot be reached now may be good later; all else did not hold.
   if (!result && result.error().code != Errc::unavailable) {
     ++counts_.faults;
-    disk_.retire(id);
+    disk_.retire(id, result.error().code == Errc::corrupt ? Removal::corrupt : Removal::io);
   }
   settle(id);  // does nothing where retire() has removed the entry
   for (const Waiter& waiter : waiters) {
@@ -193,7 +203,7 @@ std::vector<BlockCache::Event> BlockCache::hand_over(BlockId id, std::span<const
   return events;
 }
 
-bool BlockCache::release(SessionId session, LeaseId lease) {
+bool BlockCache::release(SessionId session, LeaseId lease, std::uint32_t usable) {
   const auto found = leases_.find(lease);
   if (found == leases_.end() || found->second.session != session) {
     ++counts_.unknown_releases;
@@ -203,15 +213,36 @@ bool BlockCache::release(SessionId session, LeaseId lease) {
   std::erase(of_session.ids, lease);
   of_session.blocks -= found->second.blocks.size();
   if (options_.leased_percent < 100) uncount(of_session, found->second.blocks);
-  end_or_wait(lease, found->second);
+  close(lease, found->second, usable);
   return true;
 }
 
 void BlockCache::release_all(SessionId session) {
   const auto of = leases_of_.find(session);
   if (of == leases_of_.end()) return;
-  for (const LeaseId lease : of->second.ids) end_or_wait(lease, leases_.at(lease));
+  for (const LeaseId lease : of->second.ids) close(lease, leases_.at(lease), kAllUsable);
   leases_of_.erase(of);
+}
+
+void BlockCache::missed(std::uint16_t ns, std::uint64_t blocks) noexcept {
+  catalogue_.namespaces()[ns].lookups.misses += blocks;
+}
+
+// The one place where leased blocks are counted: each lease passes it once, since only one that
+// nobody has closed has a session. A block that came too late or did not hold ends the prefix, and
+// with it all behind it were of no use.
+void BlockCache::close(LeaseId id, Lease& lease, std::uint32_t usable) {
+  KVTIER_CHECK(lease.session != 0);
+  Lookups& lookups = catalogue_.namespaces()[lease.ns].lookups;
+  std::uint32_t served = 0;
+  for (const Leased& leased : lease.blocks) {
+    if (served == usable || leased.pending || leased.block == kNoBlock) break;
+    ++lookups.hits[index_of(leased.from)];
+    ++served;
+  }
+  lookups.misses += lease.blocks.size() - served;
+  leased_blocks_ -= lease.blocks.size();
+  end_or_wait(id, lease);
 }
 
 // A lease whose reads are under way ends with the last of them, so that its blocks, which land in
@@ -239,7 +270,8 @@ void BlockCache::end_lease(const Lease& lease) {
 // Removes a doomed block once its last hold has ended.
 void BlockCache::settle(BlockId id) {
   const Block& block = catalogue_.block(id);
-  if (block.doomed && !block.loading && Catalogue::unheld(block)) remove_everywhere(id);
+  if (block.doomed && !block.loading && Catalogue::unheld(block))
+    remove_everywhere(id, Removal::forgotten);
 }
 
 }  // namespace kvtier::daemon

@@ -34,7 +34,7 @@ std::optional<Place> BlockCache::room(MemoryTier& tier, TenantId tenant,
     victim = victim_of(true);
   }
   if (victim != kNoBlock) {
-    evict(tier, victim);
+    evict(tier, victim, Removal::capacity);
     return tier.take(record_bytes, tenant);
   }
   if (empty_an_extent_for(tier, tenant, record_bytes)) return tier.take(record_bytes, tenant);
@@ -53,14 +53,13 @@ bool BlockCache::make_quota_room(MemoryTier& tier, TenantId tenant, std::uint64_
     BlockId victim = catalogue_.coldest(tier.tier(), record_bytes, tier.device(), own);
     if (victim == kNoBlock) victim = catalogue_.coldest(tier.tier(), own);
     if (victim == kNoBlock || evicted == limits::kEvictionsForRoomMax) return false;
-    evict(tier, victim);
+    evict(tier, victim, Removal::quota);
   }
   return true;
 }
 
-void BlockCache::evict(MemoryTier& tier, BlockId id) {
-  remove_from(id, tier.tier());
-  ++counts_.evictions[index_of(tier.tier())];
+void BlockCache::evict(MemoryTier& tier, BlockId id, Removal why) {
+  remove_from(id, tier.tier(), why);
   KVTIER_POINT("daemon.memory.evicted");
 }
 
@@ -114,7 +113,7 @@ bool BlockCache::empty_an_extent_for(MemoryTier& tier, TenantId tenant,
   if (chosen == nullptr) return false;
   for (std::uint32_t slot = 0; slot < chosen->shape().slots(); ++slot) {
     const BlockId id = tier.block_at({chosen->id().value, slot});
-    if (id != kNoBlock) evict(tier, id);
+    if (id != kNoBlock) evict(tier, id, Removal::other_size);
   }
   return tier.retire_extent(chosen->id());
 }
@@ -137,10 +136,7 @@ bool BlockCache::make_index_room(TenantId tenant) {
   for (const Tier tier : {Tier::disk, Tier::host, Tier::device}) {
     for (const BlockId id : catalogue_.ends(tier, [](const Order&) { return true; })) {
       if (!may_go(id)) continue;
-      for (const Tier memory_tier : {Tier::device, Tier::host}) {
-        if (catalogue_.block(id).tiers.has(memory_tier)) ++counts_.evictions[index_of(memory_tier)];
-      }
-      remove_everywhere(id);
+      remove_everywhere(id, Removal::index_full);
       return true;
     }
   }
@@ -156,9 +152,9 @@ Result<void> BlockCache::set_limits(TenantId tenant, Tier tier, TenantLimits lim
     const std::uint64_t least =
         of == tenant ? limits.guaranteed : tenants.limits(of, tier).guaranteed;
     if (least > left) {
-      return make_error(Errc::invalid, "more than all of the tier would be guaranteed: " +
-                                           std::to_string(left) + " bytes are left for '" +
-                                           tenants[of].name + "'");
+      return make_error(Errc::invalid,
+                        "more than all of the tier would be guaranteed: " + std::to_string(left) +
+                            " bytes are left for '" + tenants[of].name + "'");
     }
     left -= least;
   }
@@ -175,7 +171,7 @@ void BlockCache::trim() {
         return order.tenant == tenant && order.device == tier.device();
       });
       if (id == kNoBlock) return;
-      evict(tier, id);
+      evict(tier, id, Removal::quota);
       --left;
     }
   };

@@ -140,7 +140,7 @@ void Catalogue::enlist(BlockId id, Tier tier, const Key& parent) {
   }
 }
 
-Place Catalogue::unplace(BlockId id, Tier tier) {
+Place Catalogue::unplace(BlockId id, Tier tier, Removal why) {
   Block& block = index_[id];
   const std::size_t t = index_of(tier);
   KVTIER_CHECK(block.tiers.has(tier) && block.holds[t] == 0);
@@ -151,6 +151,11 @@ Place Catalogue::unplace(BlockId id, Tier tier) {
   --counts_[t].blocks;
   counts_[t].bytes -= bytes;
   namespaces_[block.ns].bytes[t] -= bytes;
+  ++counts_[t].removals[static_cast<std::size_t>(why)];
+  if (why <= Removal::quota) {
+    ++namespaces_[block.ns].evictions[t];
+    if (const auto age = ages_.of(block.last_access); age.known) counts_[t].idle.add(age.seconds);
+  }
   if (block.tiers.empty()) {
     --namespaces_[block.ns].blocks;
     index_.erase(id);

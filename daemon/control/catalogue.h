@@ -16,14 +16,18 @@
 #include "daemon/control/block_index.h"
 #include "daemon/control/lru.h"
 #include "daemon/control/namespaces.h"
+#include "daemon/control/telemetry.h"
 #include "daemon/limits.h"
 
 namespace kvtier::daemon {
 
 struct TierCounts {
   std::uint64_t blocks = 0;
-  std::uint64_t bytes = 0;  // of records
-  std::uint64_t insertions = 0;
+  std::uint64_t bytes = 0;       // of records
+  std::uint64_t insertions = 0;  // less all removals: `blocks`
+  Removals removals{};
+  Histogram idle;  // seconds since the last use, of what was evicted
+  std::uint64_t evictions() const noexcept { return daemon::evictions(removals); }
 };
 
 class Catalogue {
@@ -65,7 +69,7 @@ class Catalogue {
   void place_unlisted(BlockId id, Tier tier, Place at);
   void enlist_newest(std::span<const BlockId> oldest_first, Tier tier);
   // Nobody may hold that placement. The entry goes with its last placement.
-  Place unplace(BlockId id, Tier tier);
+  Place unplace(BlockId id, Tier tier, Removal why);
 
   // Placements on a hidden device stay where they are, but clients are not told of them. The
   // directory follows block by block as they are republished.
@@ -152,6 +156,8 @@ class Catalogue {
   }
 
   const TierCounts& counts(Tier tier) const noexcept { return counts_[index_of(tier)]; }
+  // The ages of stamps (see Block::last_access).
+  StampAges& ages() noexcept { return ages_; }
 
   template <class Visit>
   void each(Visit&& visit) const {
@@ -187,6 +193,7 @@ class Catalogue {
   static constexpr std::size_t kDevicesMax = std::max(limits::kDisksMax, limits::kGpusMax);
   std::array<std::vector<BlockId>, kDevicesMax> touched_;  // kept for their memory
   std::array<TierCounts, kTiers> counts_;
+  StampAges ages_;
 };
 
 // Walks ahead of whoever removes the oldest blocks of one size from one tier, one after the other,

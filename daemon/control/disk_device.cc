@@ -24,16 +24,23 @@ void DiskDevice::set_online(bool online, const std::string& why) {
 }
 
 void DiskDevice::set_block(DiskLocation at, BlockId block) {
-  if (blocks_in_.size() <= at.segment) blocks_in_.resize(at.segment + 1);
+  if (blocks_in_.size() <= at.segment) {
+    blocks_in_.resize(at.segment + 1);
+    since_.resize(at.segment + 1);
+  }
   auto& slots = blocks_in_[at.segment];
   if (slots.size() <= at.slot) {
     // All at once: a segment fills up.
     const std::uint32_t whole =
         storage::slots_per_segment(options_.segment_bytes, space_.slot_bytes_of(at.segment));
     slots.resize(std::max(at.slot + 1, whole), kNoBlock);
+    since_[at.segment].resize(slots.size());
   }
   KVTIER_CHECK((slots[at.slot] == kNoBlock) != (block == kNoBlock));
   slots[at.slot] = block;
+  std::uint32_t& since = since_[at.segment][at.slot];
+  if (block == kNoBlock && since != 0) counts.lifetimes.add(now_ - since);
+  since = now_;
   block == kNoBlock ? --blocks_ : ++blocks_;
   for (Watched& watched : watched_) watched.disturbed |= watched.at == at;
 }
@@ -50,8 +57,10 @@ void DiskDevice::prefetch(DiskLocation at) const noexcept {
 
 void DiskDevice::erase(std::vector<Key> keys, std::vector<DiskLocation> slots,
                        std::function<void()> done) {
+  began();
   store_->erase(std::move(keys), [this, slots = std::move(slots),
                                   done = std::move(done)](const Result<void>& result) {
+    ended();
     erased(slots, result);
     done();
   });
@@ -85,11 +94,30 @@ bool DiskDevice::unwatch(DiskLocation at) {
 }
 
 void DiskDevice::flush(std::function<void(Result<void>)> done) {
+  began();
   store_->flush(
       [this, covered = writes_settled_, done = std::move(done)](const Result<void>& result) {
+        ended();
         if (result) writes_synced_ = std::max(writes_synced_, covered);
         done(result);
       });
+}
+
+DiskDevice::Time DiskDevice::began() noexcept {
+  const Time now = options_.now();
+  if (on_their_way_++ == 0) moved_ = now;
+  return now;
+}
+
+void DiskDevice::ended() noexcept {
+  KVTIER_CHECK(on_their_way_ > 0);
+  --on_their_way_;
+  moved_ = options_.now();
+}
+
+std::chrono::milliseconds DiskDevice::stuck_for() const noexcept {
+  if (on_their_way_ == 0) return {};
+  return std::chrono::duration_cast<std::chrono::milliseconds>(options_.now() - moved_);
 }
 
 }  // namespace kvtier::daemon

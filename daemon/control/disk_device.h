@@ -6,12 +6,14 @@
 // latest before the device is online again, so only then are those slots free.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "daemon/control/block_index.h"
+#include "daemon/control/telemetry.h"
 #include "storage/disk/disk_space.h"
 #include "storage/disk/record_store.h"
 
@@ -23,11 +25,15 @@ class DiskDevice {
     std::string directory;             // for people
     std::uint64_t segments_bytes = 0;  // cap for segments
     std::uint64_t segment_bytes = 0;
+    std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
   };
   struct Counts {
-    std::uint64_t failures = 0;  // reads and writes that the device failed
-    std::uint64_t corrupt = 0;   // records that did not hold when they were read
+    std::uint64_t failures = 0;   // reads and writes that the device failed
+    std::uint64_t corrupt = 0;    // records that did not hold when they were read
+    Histogram read_us, write_us;  // from the control thread and back to it
+    Histogram lifetimes;          // seconds that blocks were here which are here no more
   };
+  using Time = std::chrono::steady_clock::time_point;
 
   // `store` outlives this.
   DiskDevice(Options options, storage::RecordStore& store);
@@ -72,6 +78,14 @@ class DiskDevice {
 
   Counts counts;
 
+  // An operation is on its way to the store, and has come back. What is on its way while nothing
+  // comes back says that the store's thread, or its device, is stuck.
+  Time began() noexcept;
+  void ended() noexcept;
+  std::chrono::milliseconds stuck_for() const noexcept;  // 0 where nothing is on its way
+  // Seconds, from 1 up; about once a second.
+  void pass_time(std::uint32_t now) noexcept { now_ = now; }
+
  private:
   struct Watched {
     storage::DiskLocation at;
@@ -85,8 +99,12 @@ class DiskDevice {
   bool online_ = true;
   std::string why_;
   std::uint64_t health_changes_ = 0;
-  std::vector<std::vector<BlockId>> blocks_in_;  // by segment, then slot
+  std::vector<std::vector<BlockId>> blocks_in_;    // by segment, then slot
+  std::vector<std::vector<std::uint32_t>> since_;  // seconds of each; 0: not known
   std::uint64_t blocks_ = 0;
+  std::uint32_t now_ = 0;
+  std::uint64_t on_their_way_ = 0;
+  Time moved_{};
   std::vector<storage::DiskLocation> free_when_online_;
   std::vector<Watched> watched_;
   std::uint64_t writes_settled_ = 0, writes_synced_ = 0;

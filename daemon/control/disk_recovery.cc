@@ -10,10 +10,8 @@
 
 namespace kvtier::daemon {
 
-Result<std::uint64_t> DiskTier::recover() {
-  std::vector<Recovered> order;
-  // All namespaces first: one store may know of a namespace what another, whose index was lost,
-  // does not.
+Result<void> DiskTier::open_namespaces() {
+  if (std::exchange(namespaces_opened_, true)) return {};
   for (const auto& on : devices_) {
     auto namespaces = on->store().namespaces();
     if (!namespaces) return namespaces.error();
@@ -24,28 +22,20 @@ Result<std::uint64_t> DiskTier::recover() {
       }
     }
   }
+  return {};
+}
+
+Result<std::uint64_t> DiskTier::recover() {
+  std::vector<Recovered> order;
+  // All namespaces first: one store may know of a namespace what another, whose index was lost,
+  // does not.
+  if (auto good = open_namespaces(); !good) return good.error();
   for (std::uint32_t number = 0; number < devices_.size(); ++number) {
     if (const auto taken = take_over_all(number, order); !taken) return taken.error();
   }
-  // Oldest first, and within one access the tail of a prefix before its head: the order of
-  // eviction. Orphans, which serve nobody yet, go before all others.
-  const auto is_orphan = [&](const Recovered& r) {
-    return catalogue_.namespaces()[catalogue_.block(r.id).ns].is_orphan();
-  };
-  const bool any_orphan = catalogue_.namespaces().orphan_blocks() != 0;
-  const auto others = any_orphan ? std::ranges::partition(order, is_orphan).begin() : order.begin();
-  const auto older = [](const Recovered& a, const Recovered& b) {
-    return std::pair(a.last_access, b.block_index) < std::pair(b.last_access, a.block_index);
-  };
-  std::sort(order.begin(), others, older);
-  std::sort(others, order.end(), older);
   std::uint64_t newest = 0;
-  std::vector<BlockId> ids(order.size());
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    newest = std::max(newest, order[i].last_access);
-    ids[i] = order[i].id;
-  }
-  catalogue_.enlist_newest(ids, Tier::disk);
+  for (const Recovered& block : order) newest = std::max(newest, block.last_access);
+  catalogue_.enlist_newest(oldest_first(catalogue_, order), Tier::disk);
   KVTIER_POINT("daemon.recovered");
   if (present()) {
     spdlog::info("disk tier: {} blocks, {} bytes taken over, {} of namespaces not known yet",
@@ -64,7 +54,9 @@ Result<void> DiskTier::take_over_all(std::uint32_t number, std::vector<Recovered
   std::vector<Key> unusable;
   const auto take = [&](const storage::DiskEntry& entry) {
     const auto id = take_over(number, entry);
-    if (id) return order.push_back({entry.last_access, entry.identity.block_index, *id});
+    if (id) {
+      return order.push_back({catalogue_.block(*id).last_access, entry.identity.block_index, *id});
+    }
     spdlog::warn("disk tier: block {} is not taken over: {}", to_hex(entry.identity.key),
                  id.error().message);
     unusable.push_back(entry.identity.key);
@@ -96,8 +88,16 @@ Result<void> DiskTier::take_over_all(std::uint32_t number, std::vector<Recovered
 }
 
 Result<BlockId> DiskTier::take_over(std::uint32_t number, const storage::DiskEntry& entry) {
-  if (catalogue_.taken(entry.identity.key)) return make_error(Errc::corrupt, "indexed twice");
-  if (catalogue_.size() == catalogue_.capacity()) {
+  // What is in memory too is one block in both places.
+  const BlockId known = catalogue_.find_any(entry.identity.key);
+  if (known != kNoBlock) {
+    const Block& block = catalogue_.block(known);
+    if (block.tiers.has(Tier::disk)) return make_error(Errc::corrupt, "indexed twice");
+    if (catalogue_.namespaces()[block.ns].id != entry.identity.ns ||
+        block.block_index != entry.identity.block_index) {
+      return make_error(Errc::corrupt, "another block in memory has its key");
+    }
+  } else if (catalogue_.size() == catalogue_.capacity()) {
     return make_error(Errc::no_space, "the index is full: raise index.blocks_max");
   }
   Namespaces& namespaces = catalogue_.namespaces();
@@ -113,8 +113,10 @@ Result<BlockId> DiskTier::take_over(std::uint32_t number, const storage::DiskEnt
   if (auto claimed = device(number).space().claim(entry.at, entry.record_bytes); !claimed) {
     return claimed.error();
   }
-  const BlockId id = catalogue_.add(*ns, entry.identity.key, entry.identity.block_index);
-  catalogue_.set_last_access(id, entry.last_access);
+  const BlockId id = known != kNoBlock
+                         ? known
+                         : catalogue_.add(*ns, entry.identity.key, entry.identity.block_index);
+  catalogue_.set_last_access(id, std::max(catalogue_.block(id).last_access, entry.last_access));
   device(number).set_block(entry.at, id);
   catalogue_.place_unlisted(id, Tier::disk, disk_place(number, entry.at));
   usage_.add(catalogue_.tenant(id), entry.record_bytes);

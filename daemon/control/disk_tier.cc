@@ -19,9 +19,10 @@ DiskTier::DiskTier(Options options, std::span<const Port> ports, Catalogue& cata
   KVTIER_CHECK(ports.size() <= limits::kDisksMax);
   for (const Port& port : ports) {
     const auto number = static_cast<std::uint32_t>(devices_.size());
-    devices_.push_back(std::make_unique<DiskDevice>(
-        DiskDevice::Options{port.directory, options.segments_bytes, options.segment_bytes},
-        *port.store));
+    devices_.push_back(
+        std::make_unique<DiskDevice>(DiskDevice::Options{port.directory, options.segments_bytes,
+                                                         options.segment_bytes, options.now},
+                                     *port.store));
     online_ |= 1U << number;
     port.store->on_health([this, number](bool online, const std::string& why) {
       health_changed(number, online, why);
@@ -35,9 +36,9 @@ std::uint64_t DiskTier::reserved_bytes() const noexcept {
   return bytes;
 }
 
-Place DiskTier::unplace(BlockId id) {
+Place DiskTier::unplace(BlockId id, Removal why) {
   usage_.subtract(catalogue_.tenant(id), catalogue_.record_bytes(id));
-  const Place at = catalogue_.unplace(id, Tier::disk);
+  const Place at = catalogue_.unplace(id, Tier::disk, why);
   device(device_of(at)).set_block(location_of(at), kNoBlock);
   return at;
 }
@@ -66,8 +67,7 @@ std::uint32_t DiskTier::trim(TenantId tenant, std::uint32_t blocks_max) {
     going.push_back(id);
     used -= catalogue_.record_bytes(id);
   }
-  counts_.evictions += going.size();
-  if (!going.empty()) forget(going);
+  if (!going.empty()) forget(going, Removal::quota);
   return static_cast<std::uint32_t>(going.size());
 }
 
@@ -106,6 +106,11 @@ void DiskTier::republish_from(std::uint32_t number, std::uint32_t segment, std::
   }
 }
 
+std::uint64_t DiskTier::microseconds_since(DiskDevice::Time began) const {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(options_.now() - began).count());
+}
+
 Result<void> DiskTier::read(BlockId id, Place to, std::function<void(Result<void>)> done) {
   const Block& block = catalogue_.block(id);
   const std::uint64_t bytes = catalogue_.record_bytes(id);
@@ -122,9 +127,12 @@ Result<void> DiskTier::read(BlockId id, Place to, std::function<void(Result<void
     return make_error(Errc::no_space, "too many readers of one block");
   }
   DiskDevice& on = device(device_of(from));
-  auto sent =
-      on.store().read(read, [this, id, &on, done = std::move(done)](const Result<void>& result) {
+  const DiskDevice::Time began = on.began();
+  auto sent = on.store().read(
+      read, [this, id, &on, began, done = std::move(done)](const Result<void>& result) {
+        on.ended();
         catalogue_.unhold(id, Tier::disk);
+        if (result) on.counts.read_us.add(microseconds_since(began));
         if (!result && result.error().code != Errc::unavailable) {
           // Forgotten, so that it is not asked for again, and its slot is not used again.
           ++counts_.failures;
@@ -134,26 +142,29 @@ Result<void> DiskTier::read(BlockId id, Place to, std::function<void(Result<void
         }
         done(result);
       });
-  if (!sent) catalogue_.unhold(id, Tier::disk);
+  if (!sent) {
+    on.ended();
+    catalogue_.unhold(id, Tier::disk);
+  }
   return sent;
 }
 
-void DiskTier::retire(BlockId id) {
+void DiskTier::retire(BlockId id, Removal why) {
   const Key key = catalogue_.block(id).key;
-  const Place at = unplace(id);
+  const Place at = unplace(id, why);
   DiskDevice& on = device(device_of(at));
   on.space().retire(location_of(at));
   on.erase({key}, {});
   KVTIER_POINT("daemon.disk.retired");
 }
 
-void DiskTier::forget(std::span<const BlockId> ids) {
+void DiskTier::forget(std::span<const BlockId> ids, Removal why) {
   std::vector<std::vector<Key>> keys(devices_.size());
   std::vector<std::vector<DiskLocation>> slots(devices_.size());
   for (const BlockId id : ids) catalogue_.prefetch({&catalogue_.block(id).key, 1});
   for (const BlockId id : ids) {
     const Key key = catalogue_.block(id).key;
-    const Place at = unplace(id);
+    const Place at = unplace(id, why);
     keys[device_of(at)].push_back(key);
     slots[device_of(at)].push_back(location_of(at));
   }

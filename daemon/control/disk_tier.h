@@ -19,6 +19,7 @@
 #include "daemon/control/catalogue.h"
 #include "daemon/control/disk_device.h"
 #include "daemon/control/disk_place.h"
+#include "daemon/control/eviction_order.h"
 #include "daemon/control/memory_tier.h"
 
 namespace kvtier::daemon {
@@ -32,11 +33,16 @@ class DiskTier {
     std::uint64_t write_queue_bytes_max = 0;  // of host memory held for them
     std::uint32_t writes_submitted_max = 64;
     Admission admission = Admission::all;
+    std::function<DiskDevice::Time()> now = std::chrono::steady_clock::now;
   };
+  // Why a block was not written to disk.
+  enum class Drop : std::uint8_t { queue_full, offline, no_room, readers, quota };
+  static constexpr std::array<const char*, 5> kDropNames{"queue_full", "offline", "no_room",
+                                                         "readers", "quota"};
   struct Counts {
-    std::uint64_t evictions = 0;
     std::uint64_t failures = 0;  // reads and writes that did not hold
     std::uint64_t dropped_writes = 0;
+    std::array<std::uint64_t, kDropNames.size()> drops{};  // the same, by reason
     std::uint64_t moved_writes = 0;  // sent elsewhere because their device went offline
   };
   struct Port {
@@ -50,11 +56,15 @@ class DiskTier {
   bool present() const noexcept { return !devices_.empty(); }
   std::span<const std::unique_ptr<DiskDevice>> devices() const noexcept { return devices_; }
 
+  // Makes the namespaces known that the stores know. recover() does it where nobody else has.
+  Result<void> open_namespaces();
   // Takes over what the stores' indices hold, oldest first. Returns the newest stamp.
   Result<std::uint64_t> recover();
 
   // The block was committed: asks for it to be written if all are admitted.
   void committed(BlockId id, const Key& parent);
+  // The block, which has a host placement, waited for the disk when an earlier daemon ended.
+  void owed(BlockId id, const Key& parent);
   // The block, which has a host placement, was leased or committed again.
   void seen_again(BlockId id, const Key& parent);
 
@@ -63,10 +73,10 @@ class DiskTier {
   Result<void> read(BlockId id, Place to, std::function<void(Result<void>)> done);
 
   // Forgets a block whose record did not hold; its slot is not used again.
-  void retire(BlockId id);
+  void retire(BlockId id, Removal why);
 
   // Forgets unheld blocks on disk; their slots are free once the index has forgotten them too.
-  void forget(std::span<const BlockId> ids);
+  void forget(std::span<const BlockId> ids, Removal why);
 
   // `done` once every block queued before is written or given up, and all of it is on stable
   // storage. Errors: those of the stores; unavailable where a device went offline with writes not
@@ -90,6 +100,10 @@ class DiskTier {
   // Evicts at most `blocks_max` of the tenant's blocks above its quota. Returns how many.
   std::uint32_t trim(TenantId tenant, std::uint32_t blocks_max);
   std::size_t queued() const noexcept { return queue_.size() + writing_.size(); }
+  std::uint64_t queued_bytes() const noexcept { return queued_bytes_; }
+  void pass_time(std::uint32_t now) noexcept {
+    for (const auto& device : devices_) device->pass_time(now);
+  }
 
   void set_admission(Admission admission) noexcept { options_.admission = admission; }
   void set_write_queue_bytes_max(std::uint64_t bytes) noexcept {
@@ -120,25 +134,20 @@ class DiskTier {
     Waiting what;
     Room room;
     std::optional<Result<void>> result;
+    DiskDevice::Time began{};
   };
   struct Flush {
     std::uint64_t up_to;  // tickets below are settled
     std::function<void(Result<void>)> done;
   };
-  // What the eviction order of recovered blocks follows from.
-  struct Recovered {
-    std::uint64_t last_access;
-    std::uint32_t block_index;
-    BlockId id;
-  };
-
   DiskDevice& device(std::uint32_t number) noexcept { return *devices_[number]; }
   DiskDevice& device_of_block(BlockId id) noexcept { return device(device_of(place_of(id))); }
   Place place_of(BlockId id) const noexcept {
     return catalogue_.block(id).places[index_of(Tier::disk)];
   }
-  Place unplace(BlockId id);
+  Place unplace(BlockId id, Removal why);
   bool any_online() const noexcept { return online_ != 0; }
+  std::uint64_t microseconds_since(DiskDevice::Time began) const;
 
   // disk_tier.cc
   void health_changed(std::uint32_t number, bool online, const std::string& why);
@@ -166,8 +175,10 @@ class DiskTier {
   void settle(const Writing& done);
   void not_written(const Writing& done);
   bool move_elsewhere(const Waiting& what);
-  void give_up(const Waiting& dropped);
+  void drop_write(Drop why) noexcept;
+  void give_up(const Waiting& dropped, Drop why);
   void let_go(const Waiting& what);
+  void note_owed(BlockId id, bool owed) noexcept;
   bool on_or_to(std::uint32_t number, const Key& key) const noexcept;
 
   // disk_recovery.cc
@@ -186,6 +197,7 @@ class DiskTier {
   std::uint64_t next_ticket_ = 1;
   bool emptying_ = false;
   bool pumping_ = false;
+  bool namespaces_opened_ = false;
   std::vector<Key> dirty_;  // touched since the last write_stamps()
   std::deque<Flush> flushes_;
   std::uint64_t queued_bytes_ = 0;

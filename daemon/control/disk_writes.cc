@@ -21,6 +21,17 @@ void DiskTier::seen_again(BlockId id, const Key& parent) {
   if (options_.admission == Admission::second_hit) write_through(id, parent);
 }
 
+void DiskTier::owed(BlockId id, const Key& parent) {
+  note_owed(id, false);
+  if (options_.admission != Admission::none) write_through(id, parent);
+}
+
+// In the slot table, so that a daemon after this one knows.
+void DiskTier::note_owed(BlockId id, bool owed) noexcept {
+  const Place at = catalogue_.block(id).places[index_of(Tier::host)];
+  host_.table(at).set_flags(at.slot, owed ? storage::kDiskOwed : 0);
+}
+
 void DiskTier::write_through(BlockId id, const Key& parent) {
   if (!present()) return;
   const Block& block = catalogue_.block(id);
@@ -29,12 +40,12 @@ void DiskTier::write_through(BlockId id, const Key& parent) {
   // One block may always wait, however small the bound.
   const bool room = queued() < options_.write_queue_max &&
                     (queued() == 0 || queued_bytes_ + bytes <= options_.write_queue_bytes_max);
-  if (!room || !any_online() || !catalogue_.hold(id, Tier::host)) {
-    ++counts_.dropped_writes;
-    return;
-  }
+  if (!room) return drop_write(Drop::queue_full);
+  if (!any_online()) return drop_write(Drop::offline);
+  if (!catalogue_.hold(id, Tier::host)) return drop_write(Drop::readers);
   queued_bytes_ += bytes;
   catalogue_.set_write_queued(id, true);
+  note_owed(id, true);
   queue_.push_back({id, parent, next_ticket_++});
   KVTIER_POINT("daemon.write.queued");
   pump();
@@ -59,23 +70,26 @@ bool DiskTier::submit(const Waiting& next) {
   if (!room) {
     // One tenant that cannot make room below its quota keeps nobody waiting.
     if (over_quota(tenant, bytes)) {
-      give_up(next);
+      give_up(next, Drop::quota);
       return true;
     }
     if (any_online() && (emptying_ || empty_a_segment_for(tenant, bytes))) return false;
     if (any_online() && !writing_.empty()) return false;
-    give_up(next);
+    give_up(next, any_online() ? Drop::no_room : Drop::offline);
     return true;
   }
   usage_.add(tenant, bytes);
-  writing_.emplace(next.ticket, Writing{next, *room, std::nullopt});
+  Writing writing{next, *room, std::nullopt, device(room->device).began()};
+  writing_.emplace(next.ticket, std::move(writing));
   if (const auto sent = send(next, *room); !sent) {
     writing_.erase(next.ticket);
+    device(room->device).ended();
     usage_.subtract(tenant, bytes);
     // The store's own word that it is offline is on its way.
     const bool offline = sent.error().code == Errc::unavailable;
     if (offline) health_changed(room->device, false, sent.error().message);
-    if (!offline || !move_elsewhere(next)) give_up(next);
+    if (!offline || !move_elsewhere(next))
+      give_up(next, offline ? Drop::offline : Drop::queue_full);
     give_back(next, *room, false);
   }
   return true;
@@ -102,15 +116,15 @@ Result<void> DiskTier::send(const Waiting& next, const Room& room) {
   return sent;
 }
 
-// A free slot; or else the slot of the coldest block of this size that may go for the tenant's sake,
-// on whichever device it is. A tenant at its quota gets a slot of its own.
+// A free slot; or else the slot of the coldest block of this size that may go for the tenant's
+// sake, on whichever device it is. A tenant at its quota gets a slot of its own.
 std::optional<DiskTier::Room> DiskTier::room_for(TenantId tenant, std::uint64_t record_bytes) {
   enum class Whose { own, others, all };
   const auto coldest = [&](Whose whose) {
     BlockId victim = kNoBlock;
     for (std::uint32_t number = 0; number < devices_.size(); ++number) {
-      const BlockId found = catalogue_.coldest(
-          Tier::disk, record_bytes, number, [&](const Catalogue::Order& order) {
+      const BlockId found =
+          catalogue_.coldest(Tier::disk, record_bytes, number, [&](const Catalogue::Order& order) {
             const bool own = order.tenant == tenant;
             return is_online(order) && (whose == Whose::all || own == (whose == Whose::own)) &&
                    catalogue_.tenants().may_take(tenant, order.tenant, Tier::disk,
@@ -144,16 +158,15 @@ bool DiskTier::over_quota(TenantId tenant, std::uint64_t more_bytes) const noexc
   return quota < cap_bytes() && usage_.of(tenant) + more_bytes > quota;
 }
 
-// Makes room below the tenant's quota among its blocks of whatever size. Their slots are free once the
-// index has forgotten them.
+// Makes room below the tenant's quota among its blocks of whatever size. Their slots are free once
+// the index has forgotten them.
 bool DiskTier::evict_own(TenantId tenant, std::uint64_t record_bytes) {
   for (std::uint32_t evicted = 0; over_quota(tenant, record_bytes); ++evicted) {
     const BlockId id = catalogue_.coldest(Tier::disk, [&](const Catalogue::Order& order) {
       return order.tenant == tenant && is_online(order);
     });
     if (id == kNoBlock || evicted == limits::kEvictionsForRoomMax) return false;
-    ++counts_.evictions;
-    forget({&id, 1});
+    forget({&id, 1}, Removal::quota);
   }
   return true;
 }
@@ -161,8 +174,7 @@ bool DiskTier::evict_own(TenantId tenant, std::uint64_t record_bytes) {
 // The victim's slot; its entry on disk goes with the write that replaces it.
 DiskTier::Room DiskTier::take_over(BlockId victim) {
   const Key key = catalogue_.block(victim).key;
-  ++counts_.evictions;
-  const Place at = unplace(victim);
+  const Place at = unplace(victim, Removal::capacity);
   KVTIER_POINT("daemon.disk.evicted");
   return Room{device_of(at), location_of(at), key};
 }
@@ -186,8 +198,8 @@ std::optional<DiskTier::Room> DiskTier::free_room(std::uint64_t record_bytes) {
   }
 }
 
-// Whether what may go of a segment may go for the sake of `tenant`: nobody is left with less than is
-// guaranteed.
+// Whether what may go of a segment may go for the sake of `tenant`: nobody is left with less than
+// is guaranteed.
 bool DiskTier::may_empty(std::span<const BlockId> segment, TenantId tenant) const {
   TenantUsage there;
   for (const BlockId id : segment) {
@@ -195,8 +207,8 @@ bool DiskTier::may_empty(std::span<const BlockId> segment, TenantId tenant) cons
       there.add(catalogue_.tenant(id), catalogue_.record_bytes(id));
   }
   for (TenantId of = 0; of < catalogue_.tenants().size(); ++of) {
-    if (there.of(of) != 0 && !catalogue_.tenants().may_take(tenant, of, Tier::disk, usage_.of(of),
-                                                            there.of(of))) {
+    if (there.of(of) != 0 &&
+        !catalogue_.tenants().may_take(tenant, of, Tier::disk, usage_.of(of), there.of(of))) {
       return false;
     }
   }
@@ -213,8 +225,8 @@ bool DiskTier::empty_a_segment_for(TenantId tenant, std::uint64_t record_bytes) 
   const auto segment_of = [&](BlockId id) -> const std::vector<BlockId>& {
     return device_of_block(id).blocks_in(location_of(place_of(id)).segment);
   };
-  const auto chosen = std::ranges::find_if(
-      others, [&](BlockId id) { return may_empty(segment_of(id), tenant); });
+  const auto chosen =
+      std::ranges::find_if(others, [&](BlockId id) { return may_empty(segment_of(id), tenant); });
   if (chosen == others.end()) return false;
   DiskDevice& on = device_of_block(*chosen);
   std::vector<Key> keys;
@@ -223,9 +235,8 @@ bool DiskTier::empty_a_segment_for(TenantId tenant, std::uint64_t record_bytes) 
   for (const BlockId id : there) {
     if (id == kNoBlock || catalogue_.block(id).holds[index_of(Tier::disk)] != 0) continue;
     keys.push_back(catalogue_.block(id).key);
-    slots.push_back(location_of(unplace(id)));
+    slots.push_back(location_of(unplace(id, Removal::other_size)));
   }
-  counts_.evictions += keys.size();
   emptying_ = true;
   on.erase(std::move(keys), std::move(slots), [this] {
     KVTIER_POINT("daemon.segment.emptied");
@@ -264,7 +275,11 @@ void DiskTier::give_back(const Waiting& what, const Room& room, bool perhaps_wri
 }
 
 void DiskTier::written(std::uint64_t ticket, const Result<void>& result) {
-  writing_.at(ticket).result = result;
+  Writing& writing = writing_.at(ticket);
+  writing.result = result;
+  DiskDevice& on = device(writing.room.device);
+  on.ended();
+  if (result) on.counts.write_us.add(microseconds_since(writing.began));
   while (!writing_.empty() && writing_.begin()->second.result) {
     const Writing done = std::move(writing_.begin()->second);
     writing_.erase(writing_.begin());
@@ -290,7 +305,7 @@ void DiskTier::not_written(const Writing& done) {
   const Errc code = done.result->error().code;
   if (code == Errc::unavailable) {
     give_back(done.what, done.room, true);
-    if (!move_elsewhere(done.what)) give_up(done.what);
+    if (!move_elsewhere(done.what)) give_up(done.what, Drop::offline);
     return;
   }
   ++counts_.failures;
@@ -317,14 +332,20 @@ bool DiskTier::move_elsewhere(const Waiting& what) {
   return true;
 }
 
-void DiskTier::give_up(const Waiting& dropped) {
+void DiskTier::drop_write(Drop why) noexcept {
   ++counts_.dropped_writes;
+  ++counts_.drops[static_cast<std::size_t>(why)];
+}
+
+void DiskTier::give_up(const Waiting& dropped, Drop why) {
+  drop_write(why);
   let_go(dropped);
 }
 
 void DiskTier::let_go(const Waiting& what) {
   queued_bytes_ -= catalogue_.record_bytes(what.block);
   catalogue_.set_write_queued(what.block, false);
+  note_owed(what.block, false);
   catalogue_.unhold(what.block, Tier::host, what.parent);
   on_unheld(what.block);
 }

@@ -82,20 +82,54 @@ bool MemoryTier::grow(std::uint64_t slot_bytes, TenantId tenant) {
     next_attempt_ = now + kAttemptEvery;
     return false;
   }
-  const ExtentId id = (*made)->id();
-  const std::uint32_t slots = (*made)->shape().slots();
-  State& state = extents_[id];
-  state.extent = std::move(*made);
-  state.blocks.assign(slots, kNoBlock.value);
-  state.tenants.assign(slots, kDefaultTenant);
-  state.pool = pool_of(tenant);
-  state.free_slots.reserve(slots);
-  for (std::uint32_t slot = slots; slot-- > 0;) state.free_slots.push_back(slot);
-  reserved_bytes_ += bytes;
-  pool_bytes_[state.pool] += bytes;
-  open_[{slot_bytes, state.pool}].push_back(id);
+  State& state = add(std::move(*made), pool_of(tenant));
   if (on_created) on_created(*state.extent);
   prepare_next(slot_bytes, room_for_extents(tenant));
+  return true;
+}
+
+MemoryTier::State& MemoryTier::add(std::unique_ptr<storage::Extent> extent, Pool pool) {
+  const ExtentId id = extent->id();
+  const storage::Extent::Shape shape = extent->shape();
+  State& state = extents_[id];
+  KVTIER_CHECK(state.extent == nullptr);
+  state.extent = std::move(extent);
+  state.blocks.resize(shape.slots());
+  state.pool = pool;
+  // Of an earlier daemon's slots nobody has said yet whose they are, but in an isolated pool.
+  state.tenants.assign(shape.slots(), pool == 0 ? kDefaultTenant : static_cast<TenantId>(pool - 1));
+  state.free_slots.reserve(shape.slots());
+  for (std::uint32_t slot = shape.slots(); slot-- > 0;) {
+    if (state.extent->table().entry(slot).state == storage::SlotState::free)
+      state.free_slots.push_back(slot);
+  }
+  reserved_bytes_ += shape.bytes;
+  pool_bytes_[pool] += shape.bytes;
+  const std::uint64_t used = (shape.slots() - state.free_slots.size()) * shape.slot_bytes;
+  used_bytes_ += used;
+  usage_.add(state.tenants.front(), used);
+  if (!state.free_slots.empty()) open_[{shape.slot_bytes, pool}].push_back(id);
+  return state;
+}
+
+bool MemoryTier::adopt(std::unique_ptr<storage::Extent> extent) {
+  if (extents_.size() >= limits::kExtentsMax ||
+      extent->shape().bytes > left_bytes()) {
+    return false;
+  }
+  const auto pool = tenants_ == nullptr ? Pool{0} : tenants_->pool_of_owner(extent->shape().owner);
+  if (!pool) return false;
+  add(std::move(extent), *pool);
+  return true;
+}
+
+bool MemoryTier::assign(Place at, TenantId tenant) {
+  State& state = extents_.at(ExtentId(at.container));
+  if (pool_of(tenant) != state.pool) return false;
+  const std::uint64_t slot_bytes = state.extent->shape().slot_bytes;
+  usage_.subtract(state.tenants[at.slot], slot_bytes);
+  usage_.add(tenant, slot_bytes);
+  state.tenants[at.slot] = tenant;
   return true;
 }
 
@@ -125,7 +159,7 @@ std::optional<Place> MemoryTier::take(std::uint64_t slot_bytes, TenantId tenant)
 void MemoryTier::give_back(Place at) {
   const ExtentId id(at.container);
   State& state = extents_.at(id);
-  KVTIER_CHECK(state.blocks[at.slot] == kNoBlock.value);
+  KVTIER_CHECK(state.blocks[at.slot].block == kNoBlock.value);
   state.extent->table().set_free(at.slot);
   const std::uint64_t slot_bytes = state.extent->shape().slot_bytes;
   if (state.free_slots.empty() && id != draining_) open_[{slot_bytes, state.pool}].push_back(id);
@@ -184,16 +218,18 @@ std::span<std::byte> MemoryTier::slot(Place at) noexcept {
 
 void MemoryTier::set_block(Place at, BlockId block) noexcept {
   State& state = extents_.at(ExtentId(at.container));
-  const bool was = state.blocks[at.slot] != kNoBlock.value;
+  Occupant& occupant = state.blocks[at.slot];
+  const bool was = occupant.block != kNoBlock.value;
   const bool is = block != kNoBlock;
+  if (was && occupant.since != 0) lifetimes_.add(now_ - occupant.since);
   const std::uint64_t slot_bytes = state.extent->shape().slot_bytes;
-  state.blocks[at.slot] = block.value;
+  occupant = {block.value, now_};
   blocks_ += std::uint64_t{is} - std::uint64_t{was};
   block_bytes_ += (std::uint64_t{is} - std::uint64_t{was}) * slot_bytes;
 }
 
 BlockId MemoryTier::block_at(Place at) const noexcept {
-  return BlockId(extents_.at(ExtentId(at.container)).blocks[at.slot]);
+  return BlockId(extents_.at(ExtentId(at.container)).blocks[at.slot].block);
 }
 
 }  // namespace kvtier::daemon

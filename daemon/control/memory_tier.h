@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "daemon/control/block_index.h"
+#include "daemon/control/telemetry.h"
 #include "daemon/control/tenants.h"
 #include "storage/memory/extent.h"
 
@@ -43,6 +44,13 @@ class MemoryTier {
   // its quota; none otherwise. The slot's table entry is still free. The quota of slots is the
   // caller's to ask about first (see allowance()).
   std::optional<Place> take(std::uint64_t slot_bytes, TenantId tenant = kDefaultTenant);
+  // Takes over an extent of an earlier daemon; its slots that are not free are in use, by whom is
+  // for the caller to find out (assign()). False if the cap has no room for it, or it belongs to an
+  // isolated tenant that there is not any more.
+  bool adopt(std::unique_ptr<storage::Extent> extent);
+  // The tenant that an adopted slot counts for. False, and nothing changes, if it may have none in
+  // that extent.
+  bool assign(Place at, TenantId tenant);
   // Records of this size will come: the first extent's memory is made ready in the background.
   void expect(std::uint64_t slot_bytes);
   // `at`'s table entry is set free.
@@ -69,6 +77,11 @@ class MemoryTier {
   void set_block(Place at, BlockId block) noexcept;
   // kNoBlock where the slot holds none.
   BlockId block_at(Place at) const noexcept;
+
+  // Seconds, from 1 up; about once a second.
+  void pass_time(std::uint32_t now) noexcept { now_ = now; }
+  // How many seconds blocks have been here that are here no more.
+  const Histogram& lifetimes() const noexcept { return lifetimes_; }
 
   std::uint64_t cap_bytes() const noexcept { return options_.cap_bytes; }
   std::uint64_t reserved_bytes() const noexcept { return reserved_bytes_; }  // extents
@@ -104,10 +117,14 @@ class MemoryTier {
   std::function<void(storage::Extent&)> on_retired;
 
  private:
+  struct Occupant {
+    std::uint32_t block = kNoBlock.value;
+    std::uint32_t since = 0;  // seconds; 0: not known
+  };
   struct State {
     std::unique_ptr<storage::Extent> extent;
     std::vector<std::uint32_t> free_slots;  // a stack
-    std::vector<std::uint32_t> blocks;      // BlockId of each slot
+    std::vector<Occupant> blocks;           // of each slot
     std::vector<TenantId> tenants;          // of each slot that is not free
     Pool pool = 0;
   };
@@ -117,6 +134,7 @@ class MemoryTier {
     return over_cap() ? 0 : options_.cap_bytes - reserved_bytes_;
   }
   bool grow(std::uint64_t slot_bytes, TenantId tenant);
+  State& add(std::unique_ptr<storage::Extent> extent, Pool pool);
   void prepare_next(std::uint64_t slot_bytes, std::uint64_t room);
 
   Tier tier_;
@@ -134,6 +152,8 @@ class MemoryTier {
   std::uint64_t used_bytes_ = 0;
   std::uint64_t blocks_ = 0;
   std::uint64_t block_bytes_ = 0;
+  std::uint32_t now_ = 0;
+  Histogram lifetimes_;
   std::chrono::steady_clock::time_point next_attempt_{};  // after a failed one
 };
 

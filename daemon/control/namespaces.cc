@@ -37,8 +37,13 @@ Result<std::uint16_t> Namespaces::open(std::span<const std::byte> encoded) {
   if (auto room = check_room(tenant); !room) return room.error();
   const auto number = static_cast<std::uint16_t>(known_.size());
   const RecordLayout layout = RecordLayout::of(*ns);
-  known_.push_back(
-      {id, std::move(*ns), {encoded.begin(), encoded.end()}, layout, 0, {}, false, tenant});
+  KnownNamespace fresh{};
+  fresh.id = id;
+  fresh.ns = std::move(*ns);
+  fresh.encoded.assign(encoded.begin(), encoded.end());
+  fresh.layout = layout;
+  fresh.tenant = tenant;
+  known_.push_back(std::move(fresh));
   by_id_.emplace(id, number);
   ++of_tenant_[tenant];
   return number;
@@ -64,9 +69,10 @@ Result<std::uint16_t> Namespaces::add_orphan(const NamespaceId& id, std::uint64_
     return make_error(Errc::no_space, "too many namespaces are known by their id alone");
   }
   const auto number = static_cast<std::uint16_t>(known_.size());
-  RecordLayout layout{};
-  layout.record_bytes = record_bytes;
-  known_.push_back({id, {}, {}, layout, 0, {}, false, kDefaultTenant});
+  KnownNamespace orphan{};
+  orphan.id = id;
+  orphan.layout.record_bytes = record_bytes;
+  known_.push_back(std::move(orphan));
   by_id_.emplace(id, number);
   ++orphans_;
   return number;
@@ -77,6 +83,12 @@ std::uint64_t Namespaces::orphan_blocks() const noexcept {
   if (orphans_ == 0) return blocks;
   for (const KnownNamespace& known : known_) blocks += known.is_orphan() ? known.blocks : 0;
   return blocks;
+}
+
+Lookups Namespaces::lookups() const noexcept {
+  Lookups sum;
+  for (const KnownNamespace& known : known_) sum += known.lookups;
+  return sum;
 }
 
 std::optional<std::uint16_t> Namespaces::find(const NamespaceId& id) const {

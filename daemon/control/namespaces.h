@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "daemon/control/telemetry.h"
 #include "daemon/control/tenants.h"
 #include "kvtier/namespace.h"
 #include "kvtier/record_layout.h"
@@ -26,6 +27,8 @@ struct KnownNamespace {
   std::array<std::uint64_t, 3> bytes{};  // of records, per tier
   bool remembered = false;               // by every store, since this daemon started
   TenantId tenant = kDefaultTenant;      // the default one where the salt is not known
+  Lookups lookups;
+  std::array<std::uint64_t, kTiers> evictions{};
   bool is_orphan() const noexcept { return encoded.empty(); }
 };
 
@@ -42,6 +45,8 @@ class Namespaces {
   Result<std::uint16_t> add_orphan(const NamespaceId& id, std::uint64_t record_bytes);
   // Blocks of namespaces known by their id alone.
   std::uint64_t orphan_blocks() const noexcept;
+  // Of all namespaces.
+  Lookups lookups() const noexcept;
   std::optional<std::uint16_t> find(const NamespaceId& id) const;
 
   KnownNamespace& operator[](std::uint16_t ns) noexcept { return known_[ns]; }

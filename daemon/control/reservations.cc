@@ -4,13 +4,21 @@
 #include "daemon/limits.h"
 
 namespace kvtier::daemon {
-void Reservations::add(SlotName slot, Tier tier, SessionId session, ProcessId process) {
+
+void Reservations::add(SlotName slot, Tier tier, SessionId session, ProcessId process,
+                       std::uint64_t client) {
   const auto device = static_cast<std::uint32_t>(slot >> (32 + limits::kExtentBits));
-  const Holder holder{tier, device, session, process};
+  const Holder holder{tier, device, session, process, client};
   const bool fresh = slots_.emplace(slot, holder).second;
   KVTIER_CHECK(fresh);
   ++held_[purse_of(holder)];
   ++of_session_[session];
+}
+
+void Reservations::add_quarantined(SlotName slot, Tier tier, ProcessId process,
+                                   std::uint64_t client) {
+  add(slot, tier, 0, process, client);
+  ++quarantined_;
 }
 
 bool Reservations::take(SlotName slot, SessionId session, Tier& tier) {
@@ -41,9 +49,19 @@ std::vector<Reservations::Slot> Reservations::end_session(SessionId session) {
 }
 
 std::vector<Reservations::Slot> Reservations::end_process(ProcessId process) {
+  return end_quarantine([&](const Holder& holder) { return holder.process == process; });
+}
+
+std::vector<Reservations::Slot> Reservations::let_go(ProcessId process, std::uint64_t client) {
+  return end_quarantine(
+      [&](const Holder& holder) { return holder.process == process && holder.client == client; });
+}
+
+template <class Which>
+std::vector<Reservations::Slot> Reservations::end_quarantine(Which which) {
   std::vector<Slot> ended;
   for (auto at = slots_.begin(); at != slots_.end();) {
-    if (at->second.session != 0 || !(at->second.process == process)) {
+    if (at->second.session != 0 || !which(at->second)) {
       ++at;
       continue;
     }
@@ -57,7 +75,7 @@ std::vector<Reservations::Slot> Reservations::end_process(ProcessId process) {
 
 std::uint32_t Reservations::held_by(ProcessId process, Tier tier,
                                     std::uint32_t device) const noexcept {
-  const auto found = held_.find(purse_of({tier, device, 0, process}));
+  const auto found = held_.find(purse_of({tier, device, 0, process, 0}));
   return found == held_.end() ? 0 : found->second;
 }
 

@@ -25,7 +25,11 @@ using SlotName = std::uint64_t;  // extent << 32 | slot, as on the wire
 
 class Reservations {
  public:
-  void add(SlotName slot, Tier tier, SessionId session, ProcessId process);
+  // `client`: which of the process's clients, by the number it gave itself.
+  void add(SlotName slot, Tier tier, SessionId session, ProcessId process,
+           std::uint64_t client = 0);
+  // One of a session that an earlier daemon had.
+  void add_quarantined(SlotName slot, Tier tier, ProcessId process, std::uint64_t client);
   // Ends a reservation that this session holds. False if it does not.
   bool take(SlotName slot, SessionId session, Tier& tier);
 
@@ -37,6 +41,9 @@ class Reservations {
   std::vector<Slot> end_session(SessionId session);
   // The process's quarantined slots, which are nobody's from now on.
   std::vector<Slot> end_process(ProcessId process);
+
+  // The client's quarantined slots, to which it says it writes no more: nobody's from now on.
+  std::vector<Slot> let_go(ProcessId process, std::uint64_t client);
 
   // Of one tier (of the device tier, on one GPU).
   std::uint32_t held_by(ProcessId process, Tier tier, std::uint32_t device) const noexcept;
@@ -50,7 +57,10 @@ class Reservations {
     std::uint32_t device;
     SessionId session;  // 0: quarantined
     ProcessId process;
+    std::uint64_t client;
   };
+  template <class Which>
+  std::vector<Slot> end_quarantine(Which which);
   using Purse = std::tuple<std::uint32_t, std::uint64_t, Tier, std::uint32_t>;
   static Purse purse_of(const Holder& holder) noexcept {
     return {holder.process.pid, holder.process.start_time, holder.tier, holder.device};

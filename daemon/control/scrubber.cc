@@ -111,6 +111,7 @@ bool Scrubber::check(BlockId id) {
     return true;
   }
   ++under_way_;
+  (void)on.began();
   budget_bytes_ -= static_cast<std::int64_t>(bytes);
   KVTIER_POINT("daemon.scrub.started");
   return true;
@@ -120,6 +121,7 @@ void Scrubber::checked(std::uint32_t device, Place at, BlockId id, std::uint64_t
                        bool of_this_pass, const Result<void>& result) {
   --under_way_;
   DiskDevice& on = *disk_.devices()[device];
+  on.ended();
   const bool kept = on.unwatch(location_of(at));
   Pass ignored;
   Pass& pass = of_this_pass ? current_ : ignored;
@@ -136,7 +138,8 @@ void Scrubber::checked(std::uint32_t device, Place at, BlockId id, std::uint64_t
     spdlog::warn("scrub: block {} on {} does not hold and is forgotten: {}",
                  to_hex(catalogue_.block(id).key), on.directory(), result.error().message);
     // Under a read it is left to that read, which will find the same.
-    if (catalogue_.block(id).holds[index_of(Tier::disk)] == 0) disk_.retire(id);
+    if (catalogue_.block(id).holds[index_of(Tier::disk)] == 0)
+      disk_.retire(id, result.error().code == Errc::corrupt ? Removal::corrupt : Removal::io);
   }
   advance();
 }

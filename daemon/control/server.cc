@@ -4,11 +4,13 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 
 #include "daemon/limits.h"
-#include "daemon/service/passed_descriptors.h"
 
 namespace kvtier::daemon {
 
@@ -19,6 +21,17 @@ using std::chrono::steady_clock;
 namespace {
 
 constexpr std::chrono::seconds kTick{1};
+
+// The path that a unix socket is bound to; empty where it has none.
+std::string path_of_socket(int fd) {
+  sockaddr_un address{};
+  socklen_t length = sizeof address;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
+      length <= offsetof(sockaddr_un, sun_path) || address.sun_path[0] == '\0') {
+    return {};
+  }
+  return {address.sun_path, ::strnlen(address.sun_path, length - offsetof(sockaddr_un, sun_path))};
+}
 
 // As much as the socket takes at once: nobody waits for a peer that is turned away.
 void tell_and_close(int socket, const Error& why) {
@@ -32,14 +45,16 @@ void tell_and_close(int socket, const Error& why) {
 
 }  // namespace
 
-Server::Server(asio::io_context& io, const Config& config)
+Server::Server(asio::io_context& io, const Config& config, PassedDescriptors& passed)
     : io_(io),
       config_(config),
+      passed_(passed),
       processes_(io, [this](ProcessId process) { process_ended(process); }),
       acceptor_(io),
       accept_timer_(io),
       timer_(io),
       stop_timer_(io),
+      late_reads_timer_(io),
       started_(steady_clock::now()),
       last_tick_(started_) {}
 
@@ -59,15 +74,20 @@ Result<void> Server::start(std::optional<UniqueFd> listening) {
   if (!directory) return directory.error();
   directory_ = std::make_unique<DirectoryWriter>(std::move(*directory));
   make_cache();
+  progress("Taking over what is in memory");
+  if (auto good = take_memory(); !good) return good.error();
   std::vector<GpuUuid> gpus;
   for (const Gpu& gpu : gpus_) gpus.push_back(gpu.uuid);
   // Where host memory stands in for GPUs, a client without one uses the first.
   const bool emulated = !gpus_.empty() && config_.device.backend == DeviceBackend::memory;
   context_ = std::make_unique<SessionContext>(SessionContext{
-      *cache_, *directory_, boot_id, config_.lease_time, std::move(gpus), emulated ? 0 : kNoDevice,
-      access_, config_.limits,
+      *cache_, *directory_, boot_id, kept_.lineage(), config_.lease_time, std::move(gpus),
+      emulated ? 0 : kNoDevice, access_, config_.limits,
       config_.device.backend == DeviceBackend::memory || config_.access.read_only_device,
       [this](const Peer& peer, wire::Status::Builder status) { fill_status(peer, status); },
+      [this](SessionId but, ProcessId process, std::uint64_t client) {
+        end_earlier(but, process, client);
+      },
       [this](bool start, wire::ScrubReport::Builder report) {
         if (start) scrubber_->start();
         fill_scrub(report);
@@ -121,7 +141,7 @@ Result<void> Server::open_gpus() {
       uuid.back() = static_cast<std::byte>(number);
       gpus_.push_back(
           {uuid, number, "memory",
-           storage::make_memfd_extents(Tier::device, {device.huge_pages, device.prefault})});
+           storage::make_memfd_extents(Tier::device, {device.huge_pages, device.prefault, uuid})});
       continue;
     }
     auto extents = storage::make_cuda_extents(static_cast<int>(number));
@@ -170,7 +190,8 @@ BlockCache::Options Server::cache_options() const {
 void Server::make_cache() {
   const auto& host = config_.host;
   host_extents_ = storage::make_memfd_extents(Tier::host, {host.huge_pages, host.prefault});
-  BlockCache::Ports ports{{}, host_extents_.get(), {}, directory_.get()};
+  BlockCache::Ports ports{
+      {}, host_extents_.get(), {}, directory_.get(), [this] { return kept_.next_extent(); }};
   for (const Gpu& gpu : gpus_) ports.devices.push_back(gpu.extents.get());
   for (std::size_t i = 0; i < stores_.size(); ++i) {
     ports.disks.push_back({stores_[i].get(), config_.disk.directories[i].string()});
@@ -195,16 +216,12 @@ void Server::make_cache() {
 
 void Server::connect_memory(MemoryTier& memory) {
   const Tier tier = memory.tier();
-  memory.on_created = [this, tier](storage::Extent& extent) {
-    if (tier != Tier::host) return;
-    for (const auto& store : stores_) {
-      if (auto good = store->register_extent(extent); !good) {
-        spdlog::warn("extent {} is not registered for disk I/O: {}", extent.id().value,
-                     good.error().message);
-      }
-    }
+  memory.on_created = [this](storage::Extent& extent) {
+    kept_.created(extent);
+    register_with_disks(extent);
   };
   memory.on_retired = [this, tier](storage::Extent& extent) {
+    kept_.retired(extent);
     for (const auto& store : stores_) {
       if (tier == Tier::host) store->forget_extent(extent.id());
     }
@@ -214,6 +231,16 @@ void Server::connect_memory(MemoryTier& memory) {
       for (const auto& [id, session] : sessions) session->send_extent_gone(gone);
     });
   };
+}
+
+void Server::register_with_disks(const storage::Extent& extent) {
+  if (extent.tier() != Tier::host) return;
+  for (const auto& store : stores_) {
+    if (auto good = store->register_extent(extent); !good) {
+      spdlog::warn("extent {} is not registered for disk I/O: {}", extent.id().value,
+                   good.error().message);
+    }
+  }
 }
 
 Result<void> Server::open_socket() {
@@ -351,6 +378,14 @@ void Server::session_ended(SessionId id) {
   sessions_.erase(id);
 }
 
+void Server::end_earlier(SessionId but, ProcessId process, std::uint64_t client) {
+  const auto sessions = sessions_;
+  for (const auto& [id, session] : sessions) {
+    if (id != but && session->process() == process && session->client() == client)
+      session->end("its client has a new session");
+  }
+}
+
 // Its sessions may not have been seen to end yet.
 void Server::process_ended(ProcessId process) {
   const auto sessions = sessions_;
@@ -380,6 +415,9 @@ void Server::tick() {
     if (now - session->last_heard() > session->lease_time()) session->lease_time_over();
   }
   cache_->trim();
+  cache_->pass_time(1 +
+                    static_cast<std::uint32_t>(
+                        std::chrono::duration_cast<std::chrono::seconds>(now - started_).count()));
   cache_->disk().write_stamps();
   for (std::size_t i = 0; i < stores_.size(); ++i) {
     write_rates_[i].note(now, stores_[i]->stats().bytes_written);

@@ -15,13 +15,17 @@
 #include "daemon/control/process_watch.h"
 #include "daemon/control/scrubber.h"
 #include "daemon/control/session.h"
+#include "daemon/control/snapshot.h"
 #include "daemon/control/write_rate.h"
+#include "daemon/limits.h"
+#include "daemon/restart/kept_memory.h"
 
 namespace kvtier::daemon {
 
 class Server {
  public:
-  Server(boost::asio::io_context& io, const Config& config);
+  // `passed`: what of it is the memory of an earlier daemon is taken back from it.
+  Server(boost::asio::io_context& io, const Config& config, PassedDescriptors& passed);
   ~Server();
 
   // Opens the tiers and the socket, or serves on `listening`, which the service manager made and
@@ -45,6 +49,9 @@ class Server {
   // What start() and stop() are about, now and then; on the thread that called them.
   std::function<void(const std::string&)> on_progress;
 
+  // On the control thread, after start().
+  Snapshot snapshot();
+
  private:
   Result<void> open_disks();
   Result<void> open_gpus();
@@ -56,11 +63,16 @@ class Server {
   // So that a slow disk cannot pin the host tier.
   std::uint64_t write_queue_bytes_max() const noexcept { return config_.host.capacity_bytes / 4; }
   void connect_memory(MemoryTier& memory);
+  void register_with_disks(const storage::Extent& extent);
+  // server_restart.cc
+  Result<void> take_memory();
+  void watch_writers(const std::vector<ProcessId>& writers);
   void accept();
   void admit(Session::Socket socket);
   // The bound on sessions that one more of this peer would pass.
   std::optional<Error> turned_away(const Peer& peer) const;
   Result<void> set_quota(wire::QuotaRequest::Reader request);
+  void end_earlier(SessionId but, ProcessId process, std::uint64_t client);
   void session_ended(SessionId id);
   void process_ended(ProcessId process);
   void tick();
@@ -87,9 +99,17 @@ class Server {
   void fill_gpu(wire::Status::Gpu::Builder out, std::uint32_t device) const;
   void fill_disk(wire::Status::Disk::Builder out, std::size_t number) const;
   void fill_scrub(wire::ScrubReport::Builder report) const;
+  // server_snapshot.cc
+  Snapshot::TierView tier_view(Tier tier) const;
+  Snapshot::GpuView gpu_view(std::uint32_t device) const;
+  Snapshot::DiskView disk_view(std::size_t number) const;
+  void add_sessions(Snapshot& snapshot) const;
+  void add_scrub(Snapshot& snapshot) const;
 
   boost::asio::io_context& io_;
   Config config_;  // in effect
+  PassedDescriptors& passed_;
+  KeptMemory kept_;
   // One a GPU of the device tier, in the order that gives each its number in the daemon.
   struct Gpu {
     GpuUuid uuid;
@@ -113,10 +133,12 @@ class Server {
   boost::asio::steady_timer accept_timer_;
   boost::asio::steady_timer timer_;
   boost::asio::steady_timer stop_timer_;
+  boost::asio::steady_timer late_reads_timer_;  // of an earlier daemon
   std::map<SessionId, std::shared_ptr<Session>> sessions_;
   std::string path_;          // of the socket
   bool owns_socket_ = false;  // made it, and so removes it
   SessionId next_session_ = 1;
+  NamespaceLabels labels_{limits::kNamespaceLabelsMax};
   std::chrono::steady_clock::time_point started_;
   std::chrono::steady_clock::time_point last_tick_;
   std::uint64_t turned_away_ = 0;

@@ -1,5 +1,6 @@
 // What the daemon tells of itself.
 #include "daemon/control/server.h"
+#include "daemon/control/tier_note.h"
 #include "daemon/version.h"
 
 namespace kvtier::daemon {
@@ -22,7 +23,8 @@ void fill_pass(wire::ScrubReport::Pass::Builder out, const Scrubber::Pass& pass,
   out.setDurationMs(milliseconds(took));
 }
 
-// Of the disk tier as a whole: empty where all is well.
+}  // namespace
+
 std::string note_of(const DiskTier& disk) {
   if (!disk.present()) return "not configured: set [disk] directory";
   std::string note;
@@ -41,8 +43,6 @@ bool any_online(const DiskTier& disk) {
   return false;
 }
 
-}  // namespace
-
 void Server::fill_status(const Peer& peer, wire::Status::Builder status) const {
   status.setVersion(kVersion);
   status.setBootId({reinterpret_cast<const kj::byte*>(context_->boot_id.data()), 16});
@@ -58,10 +58,11 @@ void Server::fill_status(const Peer& peer, wire::Status::Builder status) const {
   status.setLeases(cache_->leases());
   status.setReservedSlots(cache_->reservations().reserved());
   status.setQuarantinedSlots(cache_->reservations().quarantined());
-  status.setLookedUp(context_->looked_up);
-  status.setMisses(context_->misses);
+  const Lookups lookups = cache_->catalogue().namespaces().lookups();
+  status.setLookedUp(lookups.looked_up());
+  status.setMisses(lookups.misses);
   status.setFaults(cache_->counts().faults);
-  status.setDroppedWriteBacks(context_->client_drops);
+  status.setDroppedWriteBacks(context_->told.dropped_in_all());
   status.setBlocks(cache_->catalogue().size());
   status.setBlocksMax(cache_->catalogue().capacity());
   status.setNamespaces(cache_->catalogue().namespaces().size());
@@ -75,19 +76,18 @@ void Server::fill_status(const Peer& peer, wire::Status::Builder status) const {
 }
 
 void Server::fill_tier(wire::Status::Tier::Builder out, Tier tier) const {
-  const auto& counts = cache_->counts();
   const auto& in = cache_->catalogue().counts(tier);
   out.setTier(static_cast<std::uint8_t>(tier));
   out.setBlocks(in.blocks);
   out.setUsedBytes(in.bytes);
   out.setInsertions(in.insertions);
-  out.setHits(counts.hits[index_of(tier)]);
+  out.setHits(cache_->catalogue().namespaces().lookups().hits[index_of(tier)]);
+  out.setEvictions(in.evictions());
   if (tier == Tier::disk) {
     const DiskTier& disk = cache_->disk();
     out.setOnline(any_online(disk));
     out.setReservedBytes(disk.reserved_bytes());
     out.setCapBytes(disk.cap_bytes());
-    out.setEvictions(disk.counts().evictions);
     out.setFailures(disk.counts().failures);
     out.setDroppedWrites(disk.counts().dropped_writes);
     out.setNote(note_of(disk));
@@ -102,8 +102,7 @@ void Server::fill_tier(wire::Status::Tier::Builder out, Tier tier) const {
   out.setOnline(cap != 0);
   out.setReservedBytes(reserved);
   out.setCapBytes(cap);
-  out.setEvictions(counts.evictions[index_of(tier)]);
-  if (cap == 0) out.setNote("not configured: set [device] capacity");
+  if (cap == 0) out.setNote(kNoDeviceTier);
 }
 
 void Server::fill_gpu(wire::Status::Gpu::Builder out, std::uint32_t device) const {

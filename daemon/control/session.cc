@@ -72,8 +72,8 @@ std::optional<Error> Session::overdue(Clock::time_point now) {
     if (auto late = past(accepted_, limits.hello_time, "no hello", "hello_time_ms")) return late;
   }
   if (reader_.in_progress() && !paused_) {
-    if (auto late = past(frame_began_, limits.frame_time, "a frame was not complete",
-                         "frame_time_ms")) {
+    if (auto late =
+            past(frame_began_, limits.frame_time, "a frame was not complete", "frame_time_ms")) {
       return late;
     }
   }
@@ -89,6 +89,14 @@ void Session::wait_readable() {
 }
 
 void Session::readable() {
+  const auto began = std::chrono::steady_clock::now();
+  take_frames();
+  const auto took = std::chrono::steady_clock::now() - began;
+  context_.turns_us.add(static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(took).count()));
+}
+
+void Session::take_frames() {
   std::vector<wire::Frame> frames;
   const auto received = reader_.receive(socket_.native_handle(), frames, limits::kFramesPerTurn);
   if (!frames.empty()) heard();
@@ -125,8 +133,8 @@ bool Session::refill_tokens() {
   if (tokens_ > 0) return true;
   const double rate = context_.limits.requests_per_second;
   const auto now = Clock::now();
-  tokens_ = std::min(
-      rate, tokens_ + rate * std::chrono::duration<double>(now - tokens_at_).count());
+  tokens_ =
+      std::min(rate, tokens_ + rate * std::chrono::duration<double>(now - tokens_at_).count());
   tokens_at_ = now;
   return tokens_ > 0;
 }
@@ -134,8 +142,8 @@ bool Session::refill_tokens() {
 void Session::pause() {
   const double rate = context_.limits.requests_per_second;
   paused_ = true;
-  pause_.expires_after(std::chrono::ceil<Clock::duration>(
-      std::chrono::duration<double>((1 - tokens_) / rate)));
+  pause_.expires_after(
+      std::chrono::ceil<Clock::duration>(std::chrono::duration<double>((1 - tokens_) / rate)));
   pause_.async_wait([self = shared_from_this()](boost::system::error_code error) {
     if (error || !self->open_) return;
     self->paused_ = false;
@@ -189,9 +197,9 @@ void Session::introduce(SlotName slot) {
     // Slots are granted in a tenant's pool alone, so whoever is told of one may use it.
     const Pool pool = context_.cache.memory(tier, at).pool_of(ExtentId(at.container));
     KVTIER_CHECK(pool == 0 || std::ranges::any_of(namespaces_, [&](std::uint16_t ns) {
-      const auto& catalogue = context_.cache.catalogue();
-      return catalogue.tenants().pool(catalogue.namespaces()[ns].tenant) == pool;
-    }));
+                   const auto& catalogue = context_.cache.catalogue();
+                   return catalogue.tenants().pool(catalogue.namespaces()[ns].tenant) == pool;
+                 }));
     UniqueFd copy = memory_for_peer(*extent);
     if (!copy) return end("no file descriptor left for an extent");
     reply(

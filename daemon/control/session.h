@@ -19,7 +19,9 @@
 #include "client/wire/frame.h"
 #include "daemon/control/access.h"
 #include "daemon/control/block_cache.h"
+#include "daemon/control/client_told.h"
 #include "daemon/control/peer.h"
+#include "daemon/restart/kept_state.h"
 
 namespace kvtier::daemon {
 
@@ -28,6 +30,7 @@ struct SessionContext {
   BlockCache& cache;
   DirectoryWriter& directory;
   std::array<std::byte, 16> boot_id;
+  Lineage lineage;
   std::chrono::milliseconds lease_time;
   std::vector<GpuUuid> gpus;         // of the device tier
   std::uint32_t device_without_gpu;  // what a client that names no GPU has of that tier
@@ -36,16 +39,16 @@ struct SessionContext {
   bool device_for_readers;  // whether the device tier's memory may go to read-only sessions
   // As much as `peer` may see.
   std::function<void(const Peer& peer, wire::Status::Builder)> fill_status;
+  // Ends every other session of this client of the process.
+  std::function<void(SessionId but, ProcessId, std::uint64_t client)> end_earlier;
   // Starts a scrub if asked to, and reports.
   std::function<void(bool start, wire::ScrubReport::Builder)> scrub;
   std::function<Result<void>(wire::QuotaRequest::Reader)> set_quota;
-  // Counted for kvtierctl.
-  std::uint64_t looked_up = 0;
-  std::uint64_t misses = 0;
-  std::uint64_t client_drops = 0;
   std::uint64_t frame_errors = 0;
   std::uint64_t denied = 0;           // requests without the right to them
   std::uint64_t refused_reports = 0;  // of bad keys
+  Histogram turns_us{};               // what a session did with the frames that had come
+  ClientTold told{};
 };
 
 class Session : public std::enable_shared_from_this<Session> {
@@ -65,6 +68,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   SessionId id() const noexcept { return id_; }
   ProcessId process() const noexcept { return process_; }
+  std::uint64_t client() const noexcept { return client_; }
   Clock::time_point last_heard() const noexcept { return last_heard_; }
   void heard() noexcept { last_heard_ = Clock::now(); }
   // The bound on time that the peer is past: to say hello, to complete a frame, to read.
@@ -78,6 +82,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::size_t unsent_bytes() const noexcept { return writer_.bytes(); }
   // What the client was told in hello.
   std::chrono::milliseconds lease_time() const noexcept { return lease_time_; }
+  std::span<const std::uint16_t> namespaces() const noexcept { return namespaces_; }
+  Clock::time_point began() const noexcept { return accepted_; }
   void lease_time_over();
 
   void send_ready(LeaseId lease, std::span<const BlockCache::Landed> landed);
@@ -96,6 +102,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<void> handle(wire::Frame& frame);
   Result<void> dispatch(wire::Message::Reader message);
   Result<void> on_hello(std::uint64_t id, wire::Hello::Reader hello);
+  Result<void> recall_extents(wire::Hello::Reader hello);
   Result<void> on_open(std::uint64_t id, capnp::Data::Reader encoded);
   Result<void> on_lease(std::uint64_t id, wire::LeaseRequest::Reader request);
   Result<void> on_reserve(std::uint64_t id, wire::ReserveRequest::Reader request);
@@ -125,6 +132,7 @@ class Session : public std::enable_shared_from_this<Session> {
   SessionContext& context_;
   Ended ended_;
   std::string name_;
+  std::uint64_t client_ = 0;          // what it calls itself in all its sessions
   std::uint32_t device_ = kNoDevice;  // its GPU's number
   bool greeted_ = false;
   bool read_only_ = false;

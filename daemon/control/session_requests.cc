@@ -64,6 +64,10 @@ Result<void> Session::dispatch(wire::Message::Reader message) {
     case wire::Message::RELEASE:
       for (const LeaseId lease : message.getRelease()) context_.cache.release(id_, lease);
       return {};
+    case wire::Message::RELEASE_PARTLY:
+      for (const auto release : message.getReleasePartly())
+        context_.cache.release(id_, release.getLease(), release.getUsable());
+      return {};
     case wire::Message::RESERVE:
       return on_reserve(id, message.getReserve());
     case wire::Message::COMMIT:
@@ -84,6 +88,9 @@ Result<void> Session::dispatch(wire::Message::Reader message) {
       reply(id, [&](Builder root) {
         context_.scrub(message.getScrub().getStart(), root.initScrubReply());
       });
+      return {};
+    case wire::Message::LET_GO:
+      context_.cache.let_go(process_, client_);
       return {};
     case wire::Message::DROP:
       return on_drop(id, message.getDrop());
@@ -149,10 +156,14 @@ Result<void> Session::on_hello(std::uint64_t id, wire::Hello::Reader hello) {
     return malformed("a GPU's UUID of the wrong size");
   name_ = std::string(hello.getName().cStr()).substr(0, 64);
   // It goes to logs and terminals.
-  std::ranges::replace_if(name_, [](char c) { return c >= 0 && (c < 0x20 || c == 0x7F); }, '?');
+  std::ranges::replace_if(
+      name_, [](char c) { return c >= 0 && (c < 0x20 || c == 0x7F); }, '?');
   read_only_ = hello.getReadOnly() || context_.access.read_only(peer_);
   device_ = device_of_gpu(hello.getGpu());
   if (read_only_ && !context_.device_for_readers) device_ = kNoDevice;
+  client_ = hello.getClient();
+  if (client_ != 0) context_.end_earlier(id_, process_, client_);
+  if (auto good = recall_extents(hello); !good) return good;
   greeted_ = true;
   spdlog::info("session {}: {} (pid {}, uid {}, gid {}){}{}", id_, name_, peer_.pid, peer_.uid,
                peer_.gid, read_only_ ? ", read-only" : "",
@@ -175,8 +186,34 @@ Result<void> Session::on_hello(std::uint64_t id, wire::Hello::Reader hello) {
         welcome.setFrameBytesMax(wire::kFrameBytesMax);
         welcome.setDevice(static_cast<std::uint8_t>(device_));
         welcome.setReadOnly(read_only_);
+        welcome.setLineage(
+            {reinterpret_cast<const kj::byte*>(context_.lineage.data()), context_.lineage.size()});
+        auto extents = welcome.initExtents(static_cast<unsigned>(known_extents_.size()));
+        unsigned i = 0;
+        for (const std::uint32_t extent : known_extents_) extents.set(i++, extent);
       },
       std::move(directory));
+  return {};
+}
+
+// The extents that the client has from an earlier session and that are still the same.
+Result<void> Session::recall_extents(wire::Hello::Reader hello) {
+  if (hello.getLineage().size() == 0) return {};
+  Lineage lineage;
+  if (hello.getLineage().size() != lineage.size() ||
+      hello.getExtents().size() > limits::kExtentsMax)
+    return malformed("a lineage of the wrong size, or too many extents");
+  std::memcpy(lineage.data(), hello.getLineage().begin(), lineage.size());
+  // A mapping goes on to be what it is: one for reading alone is of no use to a writer.
+  if (lineage != context_.lineage || hello.getExtentsReadOnly() != read_only_) return {};
+  for (const std::uint32_t extent : hello.getExtents()) {
+    const std::uint32_t device = extent >> limits::kExtentBits;
+    const auto in = [&](Tier tier) {
+      return context_.cache.memory(tier, device).extent(ExtentId(extent)) != nullptr;
+    };
+    if (device >= context_.cache.devices()) continue;
+    if (in(Tier::host) || (device == device_ && in(Tier::device))) known_extents_.insert(extent);
+  }
   return {};
 }
 
@@ -197,10 +234,10 @@ std::uint32_t Session::device_of_gpu(capnp::Data::Reader uuid) const {
 
 Result<void> Session::on_open(std::uint64_t id, capnp::Data::Reader encoded) {
   if (namespaces_.size() == limits::kNamespacesPerSessionMax) {
-    reply_error(id, make_error(Errc::no_space,
-                               "too many namespaces in one session (" +
-                                   std::to_string(limits::kNamespacesPerSessionMax) +
-                                   "): open some in another client"));
+    reply_error(id,
+                make_error(Errc::no_space, "too many namespaces in one session (" +
+                                               std::to_string(limits::kNamespacesPerSessionMax) +
+                                               "): open some in another client"));
     return {};
   }
   // What is not understood gets its error below.
@@ -209,10 +246,10 @@ Result<void> Session::on_open(std::uint64_t id, capnp::Data::Reader encoded) {
     const TenantId tenant = tenants.of_salt(ns->tenant);
     if (!context_.access.may_use(tenant, peer_)) {
       ++context_.denied;
-      reply_error(id, make_error(Errc::refused,
-                                 "user " + std::to_string(peer_.uid) + " may not use the tenant '" +
-                                     tenants[tenant].name +
-                                     "': see the users and groups of its [[tenant]]"));
+      reply_error(id,
+                  make_error(Errc::refused, "user " + std::to_string(peer_.uid) +
+                                                " may not use the tenant '" + tenants[tenant].name +
+                                                "': see the users and groups of its [[tenant]]"));
       return {};
     }
   }
@@ -239,7 +276,8 @@ Result<void> Session::on_lease(std::uint64_t id, wire::LeaseRequest::Reader requ
   if (keys.size() > wire::kLeaseBlocksMax || request.getKeys().size() % sizeof(Key) != 0) {
     return malformed("a lease of too many blocks, or of part of a key");
   }
-  const auto grant = context_.cache.lease(id_, *ns, keys, device_);
+  if (request.getLookedUp() > limits::kLookedUpMax) return malformed("a prompt of too many blocks");
+  const auto grant = context_.cache.lease(id_, *ns, keys, device_, request.getLookedUp());
   for (const SlotName slot : grant.slots) introduce(slot);
   reply(id, [&](Builder root) {
     auto leased = root.initLeased();
@@ -255,8 +293,9 @@ Result<void> Session::on_reserve(std::uint64_t id, wire::ReserveRequest::Reader 
   const auto ns = number_of(request.getNs());
   if (!ns) return ns.error();
   if (request.getTier() >= index_of(Tier::disk)) return malformed("slots of no memory tier");
-  auto slots = context_.cache.reserve(id_, process_, *ns, static_cast<Tier>(request.getTier()),
-                                      std::min(request.getCount(), wire::kReserveMax), device_);
+  auto slots =
+      context_.cache.reserve(id_, process_, *ns, static_cast<Tier>(request.getTier()),
+                             std::min(request.getCount(), wire::kReserveMax), device_, client_);
   // Side by side as far as they are: a client's copies of neighbours go together.
   std::ranges::sort(slots);
   for (const SlotName slot : slots) introduce(slot);
@@ -307,9 +346,12 @@ void Session::prefetch_keys(capnp::List<wire::Commit::Block>::Reader blocks, uns
 }
 
 Result<void> Session::on_report(wire::Report::Reader report) {
-  context_.looked_up += report.getLookedUp();
-  context_.misses += report.getMisses();
-  context_.client_drops += report.getDropped();
+  if (auto good = context_.told.take(report); !good) return good;
+  for (const auto missed : report.getMissed()) {
+    const auto ns = number_of(missed.getNs());
+    if (!ns) return ns.error();
+    context_.cache.missed(*ns, missed.getBlocks());
+  }
   const auto bad_keys = report.getBadKeys();
   if (bad_keys.size() > limits::kBadKeysMax) return malformed("too many bad keys in one report");
   std::vector<Key> keys(bad_keys.size());
@@ -345,7 +387,8 @@ Result<std::optional<std::uint16_t>> Session::filter_of(capnp::Data::Reader ns_i
   NamespaceId wanted;
   std::memcpy(&wanted, ns_id.begin(), sizeof wanted);
   const auto number = context_.cache.catalogue().namespaces().find(wanted);
-  if (!number || !visible(*number)) return make_error(Errc::not_found, "no namespace " + to_hex(wanted));
+  if (!number || !visible(*number))
+    return make_error(Errc::not_found, "no namespace " + to_hex(wanted));
   return std::optional<std::uint16_t>{*number};
 }
 

@@ -13,8 +13,8 @@ namespace {
 
 class CudaExtents final : public MemoryExtents {
  public:
-  CudaExtents(const CudaDriver& driver, int device, std::uint64_t granularity)
-      : driver_(driver), device_(device), granularity_(granularity) {}
+  CudaExtents(const CudaDriver& driver, const CudaDriver::Device& device, std::uint64_t granularity)
+      : driver_(driver), device_(device.number), gpu_(device.uuid), granularity_(granularity) {}
 
   Tier tier() const noexcept override { return Tier::device; }
   std::uint64_t granularity() const noexcept override { return granularity_; }
@@ -25,7 +25,7 @@ class CudaExtents final : public MemoryExtents {
     KVTIER_CHECK(shape.bytes >= shape.slot_bytes && shape.bytes % granularity_ == 0);
     auto memory = driver_.create(device_, shape.bytes);
     if (!memory) return memory.error();
-    auto table = SlotTable::create(slot_table_header(id, Tier::device, shape));
+    auto table = SlotTable::create(slot_table_header(id, Tier::device, shape, gpu_));
     if (!table) return table.error();
     return std::make_unique<Extent>(id, Tier::device, shape, std::move(*memory), Mapping(),
                                     std::move(*table), Extent::Kind::cuda);
@@ -34,6 +34,7 @@ class CudaExtents final : public MemoryExtents {
  private:
   const CudaDriver& driver_;
   const int device_;
+  const GpuUuid gpu_;
   const std::uint64_t granularity_;
 };
 
@@ -51,7 +52,7 @@ Result<std::unique_ptr<MemoryExtents>> make_cuda_extents(int device) {
   }
   const auto granularity = (*driver)->granularity(device);
   if (!granularity) return granularity.error();
-  return std::make_unique<CudaExtents>(**driver, device, *granularity);
+  return std::make_unique<CudaExtents>(**driver, *gpu, *granularity);
 }
 
 Result<std::unique_ptr<Extent>> adopt_cuda_extent(int device, UniqueFd memory, UniqueFd table) {

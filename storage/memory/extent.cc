@@ -8,8 +8,7 @@
 namespace kvtier::storage {
 namespace {
 
-// The kernel's id of this boot, as the slot table keeps it; zero where /proc is not there.
-std::array<std::byte, 16> boot_id() {
+std::array<std::byte, 16> read_boot_id() {
   std::array<std::byte, 16> id{};
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string text;
@@ -21,8 +20,13 @@ std::array<std::byte, 16> boot_id() {
 
 }  // namespace
 
-SlotTableHeader slot_table_header(ExtentId id, Tier tier, const Extent::Shape& shape) {
-  static const std::array<std::byte, 16> kBoot = boot_id();
+const std::array<std::byte, 16>& host_boot_id() {
+  static const std::array<std::byte, 16> kBoot = read_boot_id();
+  return kBoot;
+}
+
+SlotTableHeader slot_table_header(ExtentId id, Tier tier, const Extent::Shape& shape,
+                                  const GpuUuid& gpu) {
   SlotTableHeader header{};
   header.extent_id = id.value;
   header.tier = static_cast<std::uint32_t>(tier);
@@ -30,7 +34,8 @@ SlotTableHeader slot_table_header(ExtentId id, Tier tier, const Extent::Shape& s
   header.slot_bytes = shape.slot_bytes;
   header.extent_bytes = shape.bytes;
   header.owner = shape.owner;
-  std::memcpy(header.boot_id, kBoot.data(), sizeof header.boot_id);
+  std::memcpy(header.boot_id, host_boot_id().data(), sizeof header.boot_id);
+  std::memcpy(header.gpu, gpu.data(), sizeof header.gpu);
   return header;
 }
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 
+#include "client/base/cuda_driver.h"
 #include "client/base/fd.h"
 #include "client/base/strong.h"
 #include "kvtier/result.h"
@@ -70,8 +71,11 @@ class Extent {
   SlotTable table_;
 };
 
-// What the slot table of such an extent begins with.
-SlotTableHeader slot_table_header(ExtentId id, Tier tier, const Extent::Shape& shape);
+// What the slot table of such an extent begins with. `gpu`: whose memory it is, if a GPU's.
+SlotTableHeader slot_table_header(ExtentId id, Tier tier, const Extent::Shape& shape,
+                                  const GpuUuid& gpu = {});
+// The kernel's id of this boot, as slot tables keep it; zero where /proc is not there.
+const std::array<std::byte, 16>& host_boot_id();
 
 // Makes the extents of one tier. Implementations: memfd (host memory, and device memory emulated in
 // host memory); CUDA virtual memory.
@@ -93,6 +97,7 @@ class MemoryExtents {
 struct MemfdOptions {
   bool huge_pages = false;  // fill with huge pages what is made ready; goes on without them
   bool prefault = false;    // every page at creation, which then takes a second a GiB
+  GpuUuid gpu{};            // that host memory stands in for
 };
 std::unique_ptr<MemoryExtents> make_memfd_extents(Tier tier, MemfdOptions options);
 

@@ -31,7 +31,7 @@ class MemfdExtents final : public MemoryExtents {
     KVTIER_CHECK(shape.bytes >= shape.slot_bytes && shape.bytes % kRecordAlignment == 0);
     auto memory = take_memory(shape.bytes);
     if (!memory) return memory.error();
-    auto table = SlotTable::create(slot_table_header(id, tier_, shape));
+    auto table = SlotTable::create(slot_table_header(id, tier_, shape, options_.gpu));
     if (!table) return table.error();
     return std::make_unique<Extent>(id, tier_, shape, std::move(memory->fd),
                                     std::move(memory->mapping), std::move(*table));

@@ -1,5 +1,7 @@
 #include "storage/memory/slot_table.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <atomic>
@@ -8,6 +10,7 @@
 #include <utility>
 
 #include "client/base/check.h"
+#include "client/record/digest.h"
 #include "client/record/record.h"
 #include "kvtier/tier.h"
 
@@ -26,6 +29,11 @@ bool sizes_hold(const SlotTableHeader& header) noexcept {
   return header.slots > 0 && header.tier < kTiers && header.slot_bytes > 0 &&
          header.slot_bytes % kRecordAlignment == 0 &&
          header.slots <= header.extent_bytes / header.slot_bytes;
+}
+
+std::uint64_t checksum_of(const SlotTableHeader& header) noexcept {
+  return xxh3_64(
+      {reinterpret_cast<const std::byte*>(&header), offsetof(SlotTableHeader, checksum)});
 }
 
 // The state is the last store of every transition into a state that has meaning, and the first of
@@ -48,6 +56,7 @@ Result<SlotTable> SlotTable::create(const SlotTableHeader& header) {
   SlotTableHeader complete = header;
   complete.magic = kSlotTableMagic;
   complete.version = kSlotTableVersion;
+  complete.checksum = checksum_of(complete);
   std::memcpy(mapping->bytes().data(), &complete, sizeof complete);
   SlotTable table;
   table.fd_ = std::move(*fd);
@@ -60,6 +69,9 @@ Result<SlotTable> SlotTable::adopt(UniqueFd fd) {
   if (::fstat(fd.get(), &status) != 0) return errno_error(Errc::io, "slot table: fstat");
   const auto bytes = static_cast<std::size_t>(status.st_size);
   if (bytes < table_bytes(1)) return corrupt("only " + std::to_string(bytes) + " bytes");
+  // Memory that can shrink under the mapping could kill this process.
+  const int seals = ::fcntl(fd.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return corrupt("not sealed against shrinking");
   auto mapping = Mapping::map(fd.get(), bytes, Mapping::Access::read_write);
   if (!mapping) return mapping.error();
 
@@ -73,6 +85,7 @@ Result<SlotTable> SlotTable::adopt(UniqueFd fd) {
                                          ", this program reads " +
                                          std::to_string(kSlotTableVersion));
   }
+  if (header.checksum != checksum_of(header)) return corrupt("its header does not hold");
   if (!sizes_hold(header) || table_bytes(header.slots) != bytes) return corrupt("sizes");
   for (const SlotEntry& entry : table.entries()) {
     if (entry.state > SlotState::quarantined) return corrupt("a slot in no known state");
@@ -99,12 +112,12 @@ const SlotEntry& SlotTable::entry(std::uint32_t slot) const noexcept {
   return entries()[slot];
 }
 
-void SlotTable::set_reserved(std::uint32_t slot, std::uint32_t pid,
-                             std::uint64_t start_time) noexcept {
+void SlotTable::set_reserved(std::uint32_t slot, const SlotOwner& owner) noexcept {
   SlotEntry& entry = at(slot);
   KVTIER_CHECK(entry.state == SlotState::free);
-  entry.owner_pid = pid;
-  entry.owner_start_time = start_time;
+  entry.owner_pid = owner.pid;
+  entry.owner_start_time = owner.start_time;
+  entry.owner_client = owner.client;
   publish(entry, SlotState::reserved);
 }
 
@@ -115,10 +128,12 @@ void SlotTable::set_sealed(std::uint32_t slot, const SlotEntry& identity) noexce
   next.state = SlotState::reserved;
   next.owner_pid = entry.owner_pid;
   next.owner_start_time = entry.owner_start_time;
+  next.owner_client = entry.owner_client;
   entry = next;
   publish(entry, SlotState::sealed);
   entry.owner_pid = 0;
   entry.owner_start_time = 0;
+  entry.owner_client = 0;
 }
 
 void SlotTable::set_quarantined(std::uint32_t slot) noexcept {

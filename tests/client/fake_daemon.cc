@@ -182,13 +182,21 @@ void FakeDaemon::dispatch(Peer& peer, wire::Message::Reader message) {
   switch (message.which()) {
     case Which::HELLO:
       state_.read_only_asked = message.getHello().getReadOnly();
-      return welcome(peer, id, state_.read_only || state_.read_only_asked);
+      return welcome(peer, id, message.getHello());
+    case Which::LET_GO:
+      return;
     case Which::OPEN_NAMESPACE:
       return reply(peer, id, [](wire::Message::Builder m) { m.setOpened(7); });
     case Which::LEASE:
       return lease(peer, id, message.getLease());
     case Which::RELEASE:
       for (const auto lease : message.getRelease()) state_.released.push_back(lease);
+      return;
+    case Which::RELEASE_PARTLY:
+      for (const auto release : message.getReleasePartly()) {
+        state_.released.push_back(release.getLease());
+        state_.usable[release.getLease()] = release.getUsable();
+      }
       return;
     case Which::RESERVE:
       return reserve(peer, id, message.getReserve());
@@ -209,7 +217,7 @@ void FakeDaemon::dispatch(Peer& peer, wire::Message::Reader message) {
   }
 }
 
-void FakeDaemon::welcome(Peer& peer, std::uint64_t id, bool read_only) {
+void FakeDaemon::welcome(Peer& peer, std::uint64_t id, wire::Hello::Reader hello) {
   if (state_.mangle_hello) {
     std::vector<std::byte> bytes;
     state_.mangle_hello(bytes);
@@ -217,14 +225,25 @@ void FakeDaemon::welcome(Peer& peer, std::uint64_t id, bool read_only) {
         ::send(peer.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     return;
   }
+  state_.known_extents.clear();
+  const auto lineage = hello.getLineage();
+  if (!state_.lineage.empty() && std::string(reinterpret_cast<const char*>(lineage.begin()),
+                                             lineage.size()) == state_.lineage) {
+    for (const auto extent : hello.getExtents()) state_.known_extents.insert(extent);
+  }
   reply(
       peer, id,
       [&](wire::Message::Builder m) {
         auto w = m.initWelcome();
+        w.setLineage(
+            {reinterpret_cast<const kj::byte*>(state_.lineage.data()), state_.lineage.size()});
+        auto extents = w.initExtents(static_cast<unsigned>(state_.known_extents.size()));
+        unsigned at = 0;
+        for (const auto extent : state_.known_extents) extents.set(at++, extent);
         w.setVersion(state_.version);
         w.setLeaseMs(state_.lease_ms);
         w.setDevice(state_.device);
-        w.setReadOnly(read_only);
+        w.setReadOnly(state_.read_only || state_.read_only_asked);
         w.setDirectoryBytes(directory_.bytes());
         w.setFrameBytesMax(wire::kFrameBytesMax);
       },
@@ -234,6 +253,8 @@ void FakeDaemon::welcome(Peer& peer, std::uint64_t id, bool read_only) {
 void FakeDaemon::send_extents(Peer& peer) {
   if (std::exchange(peer.extents_sent, true)) return;
   for (std::uint8_t i = 0; i < 2; ++i) {
+    if (state_.known_extents.contains(i + 1U)) continue;
+    ++state_.extents_sent;
     reply(
         peer, 0,
         [&](wire::Message::Builder m) {
@@ -253,6 +274,7 @@ void FakeDaemon::send_extents(Peer& peer) {
 
 void FakeDaemon::lease(Peer& peer, std::uint64_t id, wire::LeaseRequest::Reader request) {
   send_extents(peer);
+  state_.asked_lookups += request.getLookedUp();
   std::vector<std::uint64_t> slots;
   for (std::size_t at = 0; at < request.getKeys().size(); at += sizeof(Key)) {
     const auto block = state_.blocks.find(key_of(request.getKeys().slice(at, at + sizeof(Key))));
@@ -305,9 +327,9 @@ void FakeDaemon::commit(Peer& peer, std::uint64_t id, wire::Commit::Reader commi
 }
 
 void FakeDaemon::take_report(wire::Report::Reader report) {
-  state_.reported_lookups += report.getLookedUp();
-  state_.reported_drops += report.getDropped();
-  state_.reported_faults += report.getFaults();
+  for (const auto missed : report.getMissed()) state_.reported_misses += missed.getBlocks();
+  for (const std::uint64_t dropped : report.getDropped()) state_.reported_drops += dropped;
+  state_.reported_faults += report.getHeaderFaults() + report.getProofFaults();
   if (report.getBadKeys().size() != 0) state_.released_before_bad_keys = state_.released.size();
   for (const auto key : report.getBadKeys()) state_.bad_keys.push_back(key_of(key));
 }

@@ -36,22 +36,26 @@ class FakeDaemon {
     std::uint32_t lease_ms = 60'000;
     std::uint8_t extent_kind = 0;  // said of each extent's descriptor
     std::uint8_t device = 0;       // the number that clients' GPU is said to have
-    bool read_only = false;        // what it gives clients, and descriptors that are for reading alone
-    std::set<Which> ignored;       // requests that get no answer
-    std::set<Which> fatal;         // requests that end the connection
+    bool read_only = false;   // what it gives clients, and descriptors that are for reading alone
+    std::set<Which> ignored;  // requests that get no answer
+    std::set<Which> fatal;    // requests that end the connection
     std::map<Which, Error> refused;
-    std::array<std::uint32_t, 2> slots_left{};                  // to grant, by tier
-    std::map<Key, std::uint64_t> blocks;                        // leasable; slot 0: on disk
+    std::array<std::uint32_t, 2> slots_left{};  // to grant, by tier
+    std::map<Key, std::uint64_t> blocks;        // leasable; slot 0: on disk
+    std::string lineage;                        // of its extents, 16 bytes; empty: it says none
+    std::set<std::uint32_t> known_extents;      // what the last hello said of this lineage
+    int extents_sent = 0;
     std::function<void(std::vector<std::byte>&)> mangle_hello;  // the bytes sent instead of welcome
 
     std::map<Which, int> seen;
     std::vector<std::uint64_t> released, abandoned;
+    std::map<std::uint64_t, std::uint32_t> usable;  // of leases released partly
     std::vector<Key> bad_keys;
     std::size_t released_before_bad_keys = 0;  // leases
     bool read_only_asked = false;
     std::vector<CommittedBlock> committed;
     std::uint64_t last_lease = 0;
-    std::uint64_t reported_lookups = 0, reported_drops = 0, reported_faults = 0;
+    std::uint64_t reported_misses = 0, asked_lookups = 0, reported_drops = 0, reported_faults = 0;
     int connections = 0;
     int open_connections = 0;
   };
@@ -95,7 +99,7 @@ class FakeDaemon {
   void serve(Peer& peer);
   void handle(Peer& peer, wire::Frame& frame, bool again);
   void dispatch(Peer& peer, wire::Message::Reader message);
-  void welcome(Peer& peer, std::uint64_t id, bool read_only);
+  void welcome(Peer& peer, std::uint64_t id, wire::Hello::Reader hello);
   void send_extents(Peer& peer);
   void lease(Peer& peer, std::uint64_t id, wire::LeaseRequest::Reader request);
   void reserve(Peer& peer, std::uint64_t id, wire::ReserveRequest::Reader request);

@@ -59,6 +59,24 @@ TEST_F(LeaseTest, ALateReplyIsReleasedAtOnce) {
   daemon.answer_ignored();
   EXPECT_TRUE(
       daemon.eventually([](const auto& s) { return s.released == std::vector<std::uint64_t>{1}; }));
+  EXPECT_EQ(daemon.with([](auto& s) { return s.usable; }),
+            (std::map<std::uint64_t, std::uint32_t>{{1, 0}}));
+}
+
+TEST_F(LeaseTest, AReleaseSaysHowManyBlocksWereOfUseWhereOneDidNotHold) {
+  cache_prompt(prompt);
+  start_connected();
+  auto lease = cache->lease(prompt, 4, soon());
+  ASSERT_TRUE(lease);
+  daemon.slot(daemon.slot_name(Tier::host, 2))[offsetof(RecordHeader, key)] ^= std::byte{1};
+  RecordPages pages(4, layout.record_bytes);
+  auto load = lease->load_into(pages.pages());
+  ASSERT_TRUE(load);
+  EXPECT_EQ(load->finish(), 2U);
+  lease->release();
+  EXPECT_TRUE(daemon.eventually([](const auto& s) {
+    return s.usable == std::map<std::uint64_t, std::uint32_t>{{1, 2}};
+  }));
 }
 
 TEST_F(LeaseTest, ALeaseIsReleasedOnceHoweverOftenItIsAskedFor) {

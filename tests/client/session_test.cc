@@ -215,9 +215,22 @@ TEST_F(SessionTest, ReportsCarryTheCounters) {
   daemon.with([](auto& s) { s.lease_ms = 300; });
   start_connected();
   ASSERT_TRUE(cache->lease(prompt_of(65), 0, soon()));
-  EXPECT_TRUE(daemon.eventually([](const auto& s) { return s.reported_lookups == 4; }));
+  EXPECT_TRUE(daemon.eventually([](const auto& s) { return s.reported_misses == 4; }));
   EXPECT_TRUE(daemon.eventually([](const auto& s) { return s.seen.at(Which::REPORT) >= 4; }));
-  EXPECT_EQ(daemon.with([](auto& s) { return s.reported_lookups; }), 4U);
+  EXPECT_EQ(daemon.with([](auto& s) { return s.reported_misses; }), 4U);
+}
+
+TEST_F(SessionTest, ALookupIsToldOnceWithItsLeaseRequestOrInAReport) {
+  const auto prompt = prompt_of(65);
+  cache_prompt(prompt);
+  daemon.with([](auto& s) { s.lease_ms = 300; });
+  start_connected();
+  ASSERT_TRUE(cache->lease(prompt, 2, soon()));
+  EXPECT_EQ(daemon.with([](auto& s) { return s.asked_lookups; }), 4U);
+  EXPECT_TRUE(daemon.eventually([](const auto& s) {
+    return s.seen.contains(Which::REPORT) && s.seen.at(Which::REPORT) >= 3;
+  }));
+  EXPECT_EQ(daemon.with([](auto& s) { return s.reported_misses; }), 0U);
 }
 
 TEST_F(SessionTest, GpuMemoryForAClientWithoutAGpuEndsTheConnection) {
@@ -278,7 +291,7 @@ TEST_F(BusySessionTest, AnAnswerThatWaitsInTheSocketIsNotMissed) {
   const auto prompt = prompt_of(64);
   cache_prompt(prompt);
   daemon.with([](auto& s) { s.ignored = {Which::LEASE}; });
-  const auto hold = std::make_shared<session::HeldBlocks>(busy, entry, keys(prompt), prompt);
+  const auto hold = std::make_shared<session::HeldBlocks>(busy, entry, 0, Key{}, keys(prompt), prompt, 64);
   Result<void> leased;
   std::thread leaser([&] { leased = busy->lease(hold, soon()); });
   ASSERT_TRUE(daemon.eventually([](const auto& s) { return s.seen.contains(Which::LEASE); }));
@@ -297,7 +310,7 @@ TEST_F(BusySessionTest, AnAnswerThatWaitsInTheSocketIsNotMissed) {
 TEST_F(BusySessionTest, ADaemonThatStaysSilentIsLeft) {
   daemon.with([](auto& s) { s.ignored = {Which::LEASE}; });
   const auto prompt = prompt_of(64);
-  const auto hold = std::make_shared<session::HeldBlocks>(busy, entry, keys(prompt), prompt);
+  const auto hold = std::make_shared<session::HeldBlocks>(busy, entry, 0, Key{}, keys(prompt), prompt, 64);
   const auto leased = busy->lease(hold, soon());
   ASSERT_FALSE(leased);
   EXPECT_NE(leased.error().message.find("has not answered for 1500 ms"), std::string::npos)

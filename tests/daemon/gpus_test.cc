@@ -88,7 +88,7 @@ TEST_F(GpusTest, each_gpu_has_a_cap_and_an_eviction_order_of_its_own) {
   EXPECT_EQ(cache->memory(Tier::device, 1).block_bytes(), 4 * kRecordBytes);
   EXPECT_EQ(cache->memory(Tier::device, 2).blocks(), 0U);
   EXPECT_EQ(cache.lease(ns, stays, 1, 1).tiers.size(), 4U);
-  EXPECT_EQ(cache->counts().evictions[index_of(Tier::device)], 16U);
+  EXPECT_EQ(cache->catalogue().counts(Tier::device).evictions(), 16U);
 }
 
 TEST_F(GpusTest, a_touched_prefix_is_evicted_tail_first_on_every_gpu) {

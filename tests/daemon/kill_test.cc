@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 
+#include "storage/memory/slot_table.h"
 #include "tests/daemon/server_fixture.h"
 
 namespace kvtier::daemon::testing {
@@ -28,19 +29,38 @@ constexpr Point kPoints[] = {
     {"daemon.namespace.remembered", 2}, {"daemon.scrub.started", 40},
     {"daemon.disk.retired", 3},
 };
+// Passed by a daemon whose memory is kept.
+constexpr Point kKeptPoints[] = {
+    {"daemon.slots.stored", 4},         {"daemon.extent.stored", 4},
+    {"daemon.extent.removed", 1},       {"daemon.commit.sealed", 100},
+    {"daemon.memory.evicted", 40},      {"daemon.write.settled", 100},
+    {"daemon.disk.evicted", 20},        {"daemon.load.started", 30},
+    {"daemon.load.landed", 30},         {"daemon.disk.retired", 3},
+    {"daemon.namespace.remembered", 2},
+};
+// And by one that finds such memory, while it starts.
+constexpr Point kAdoptionPoints[] = {
+    {"daemon.extents.taken", 1},
+    {"daemon.adopted", 1},
+    {"daemon.state.stored", 1},
+    {"daemon.recovered", 1},
+};
 constexpr std::size_t kPrefixBlocks = 10;
 
 class KillRun {
  public:
   // `pressure`: more blocks than the disks hold, so that nothing can be said of what must be there.
-  KillRun(unsigned seed, bool pressure) : random_(seed), pressure_(pressure) {}
+  // `kept`: a manager keeps what is in memory.
+  KillRun(unsigned seed, bool pressure, bool kept = false) : random_(seed), pressure_(pressure) {
+    if (kept) manager_ = std::make_unique<ServiceManager>();
+  }
 
   // Whether the daemon was killed at the point (and not merely stopped at the end).
   bool until_killed(const Point& point) {
     const std::string at =
         std::string(point.name) + ":" + std::to_string(1 + random_() % point.passings);
     ::setenv("KVTIER_KILL_AT", at.c_str(), 1);
-    Kvtierd daemon(scratch_, config());
+    Kvtierd daemon(scratch_, config(), "", manager_.get());
     ::unsetenv("KVTIER_KILL_AT");
     {
       WireClient client = WireClient::greeted(socket());
@@ -51,8 +71,26 @@ class KillRun {
     return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
   }
 
+  // Works for a while, is killed from outside, and its successor at the point.
+  bool until_successor_killed(const Point& point) {
+    {
+      Kvtierd daemon(scratch_, config(), "", manager_.get());
+      WireClient client = WireClient::greeted(socket());
+      work(client, daemon);
+      daemon.signal(SIGKILL);
+      daemon.wait();
+      manager_->settle();
+    }
+    ::setenv("KVTIER_KILL_AT", (std::string(point.name) + ":1").c_str(), 1);
+    Kvtierd daemon(scratch_, config(), "", manager_.get());
+    ::unsetenv("KVTIER_KILL_AT");
+    const int status = daemon.wait();
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+  }
+
   void check_successor() {
-    Kvtierd daemon(scratch_, config());
+    if (manager_) manager_->settle();
+    Kvtierd daemon(scratch_, config(), "", manager_.get());
     WireClient client = WireClient::greeted(socket());
     ASSERT_TRUE(open(client));
     check_usage(client);
@@ -139,7 +177,7 @@ class KillRun {
 
   void check_usage(WireClient& client) {
     ASSERT_TRUE(client.request([](WireClient::Builder m) { m.setStatus(); },
-                               [](WireClient::Reader m) {
+                               [this](WireClient::Reader m) {
                                  std::uint64_t used = 0, blocks = 0;
                                  for (const auto disk : m.getStatusReply().getDisks()) {
                                    EXPECT_TRUE(disk.getOnline());
@@ -150,11 +188,32 @@ class KillRun {
                                  const auto tier = m.getStatusReply().getTiers()[2];
                                  EXPECT_EQ(tier.getUsedBytes(), used);
                                  EXPECT_EQ(tier.getBlocks(), blocks);
+                                 const auto host = m.getStatusReply().getTiers()[1];
+                                 EXPECT_LE(host.getReservedBytes(), host.getCapBytes());
+                                 in_host_ = host.getBlocks();
                                }));
+    // The slot tables say the same. Nobody has used the new daemon yet.
+    if (manager_) {
+      EXPECT_EQ(sealed_slots(), in_host_);
+    }
+  }
+
+  std::uint64_t sealed_slots() {
+    manager_->settle();
+    std::uint64_t sealed = 0;
+    for (const std::string& name : manager_->names("slots-")) {
+      const auto table = storage::SlotTable::adopt(UniqueFd(::dup(manager_->fd(name))));
+      EXPECT_TRUE(table) << name;
+      for (std::uint32_t slot = 0; table && slot < table->header().slots; ++slot)
+        sealed += table->entry(slot).state == storage::SlotState::sealed ? 1 : 0;
+    }
+    return sealed;
   }
 
   std::mt19937 random_;
   const bool pressure_;
+  std::unique_ptr<ServiceManager> manager_;
+  std::uint64_t in_host_ = 0;
   Scratch scratch_;
   const Namespace narrow_ = small_namespace("m"), wide_ = small_namespace("w", true);
   std::array<std::uint32_t, 2> handles_{};
@@ -179,11 +238,37 @@ TEST(KillTest, a_daemon_killed_at_any_point_leaves_only_right_blocks_and_every_d
   sweep(2);
 }
 
+void sweep_kept(unsigned seeds) {
+  for (const Point& point : kKeptPoints) {
+    unsigned killed = 0;
+    for (unsigned seed = 0; seed < seeds && !::testing::Test::HasFatalFailure(); ++seed) {
+      SCOPED_TRACE(std::string(point.name) + ", seed " + std::to_string(seed));
+      KillRun run(seed, true, true);
+      killed += run.until_killed(point) ? 1 : 0;
+      run.check_successor();
+    }
+    EXPECT_GT(killed, 0U) << point.name << " was not passed";
+  }
+  for (const Point& point : kAdoptionPoints) {
+    for (unsigned seed = 0; seed < seeds && !::testing::Test::HasFatalFailure(); ++seed) {
+      SCOPED_TRACE(std::string(point.name) + ", seed " + std::to_string(seed));
+      KillRun run(seed, false, true);
+      EXPECT_TRUE(run.until_successor_killed(point));
+      run.check_successor();
+    }
+  }
+}
+
+TEST(KillTest, a_daemon_whose_memory_is_kept_leaves_only_right_blocks_wherever_it_is_killed) {
+  sweep_kept(1);
+}
+
 // By hand: KVTIER_KILL_SEEDS=20.
 TEST(KillTest, sweep_of_as_many_seeds_as_asked_for) {
   const char* seeds = std::getenv("KVTIER_KILL_SEEDS");
   if (seeds == nullptr) GTEST_SKIP() << "KVTIER_KILL_SEEDS is not set";
   sweep(static_cast<unsigned>(std::atoi(seeds)));
+  sweep_kept(static_cast<unsigned>(std::atoi(seeds)));
 }
 
 }  // namespace

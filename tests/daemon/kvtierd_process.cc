@@ -34,7 +34,7 @@ Scratch::~Scratch() {
 }
 
 Kvtierd::Kvtierd(const Scratch& scratch, const std::string& config, const std::string& argument,
-                 const std::function<void()>& in_child) {
+                 ServiceManager* manager, const std::function<void()>& in_child) {
   static int started = 0;
   const std::string number = std::to_string(started++);
   const std::string file = (scratch / ("config-" + number)).string();
@@ -42,6 +42,13 @@ Kvtierd::Kvtierd(const Scratch& scratch, const std::string& config, const std::s
   std::ofstream(file) << config;
   output_ = scratch / ("output-" + number);
   const std::string output = output_.string();
+  if (manager != nullptr) {
+    const UniqueFd out(::open(output.c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600));
+    std::vector<std::string> arguments{KVTIER_DAEMON, "--config", file};
+    if (!argument.empty()) arguments.push_back(argument);
+    pid_ = manager->start(arguments, out.get());
+    return;
+  }
   pid_ = ::fork();
   KVTIER_CHECK(pid_ >= 0);
   if (pid_ != 0) return;

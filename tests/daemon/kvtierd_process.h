@@ -8,6 +8,8 @@
 #include <functional>
 #include <string>
 
+#include "tests/daemon/service_manager.h"
+
 namespace kvtier::daemon::testing {
 
 // Whether `condition` comes to hold; looked at every few milliseconds for at most 20 seconds.
@@ -26,9 +28,10 @@ class Scratch {
 
 class Kvtierd {
  public:
-  // With `config` (TOML) in a file of `scratch`. Does not wait for anything.
-  // `in_child` runs just before the program does.
+  // With `config` (TOML) in a file of `scratch`. Does not wait for anything. A manager, where there
+  // is one, outlives it. `in_child` runs just before the program does.
   Kvtierd(const Scratch& scratch, const std::string& config, const std::string& argument = "",
+          ServiceManager* manager = nullptr,
           const std::function<void()>& in_child = {});
   ~Kvtierd();
   Kvtierd(const Kvtierd&) = delete;

@@ -13,9 +13,8 @@ struct Seen {
   void add(BlockCache& cache) {
     for (const Tier tier : kAllTiers) {
       const std::size_t t = index_of(tier);
-      evictions[t] +=
-          tier == Tier::disk ? cache.disk().counts().evictions : cache.counts().evictions[t];
-      hits[t] += cache.counts().hits[t];
+      evictions[t] += cache.catalogue().counts(tier).evictions();
+      hits[t] += cache.catalogue().namespaces().lookups().hits[t];
     }
     refused_commits += cache.counts().refused_commits;
     faults += cache.counts().faults;

@@ -74,9 +74,9 @@ TEST_F(RoomTest, one_segment_is_emptied_at_a_time) {
   cache->forget(ns, gone);
   const auto other = cache.store().under_way().back();
   ASSERT_TRUE(cache.put(wide, cache.prefix(wide, 1, 1)[0]));
-  const auto evicted = cache->disk().counts().evictions;
+  const auto evicted = cache->catalogue().counts(Tier::disk).evictions();
   cache.store().complete(other);
-  EXPECT_EQ(cache->disk().counts().evictions, evicted);
+  EXPECT_EQ(cache->catalogue().counts(Tier::disk).evictions(), evicted);
   cache.store().complete_all();
 }
 

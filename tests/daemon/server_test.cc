@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include "client/base/check.h"
+#include "daemon/limits.h"
 #include "tests/daemon/server_fixture.h"
 
 namespace kvtier::daemon::testing {
@@ -90,7 +91,12 @@ TEST_F(ServerTest, slots_and_leases_of_a_killed_client_come_back) {
   }));
 }
 
-TEST_F(ServerTest, a_client_that_never_reads_is_cut_off_and_hurts_nobody) {
+class BoundedServerTest : public ServerTest {
+ protected:
+  BoundedServerTest() : ServerTest("[limits]\nsessions_per_user = 256\nunread_time_ms = 500\n") {}
+};
+
+TEST_F(BoundedServerTest, a_client_that_never_reads_is_cut_off_and_hurts_nobody) {
   WireClient bystander = client();
   WireClient deaf = client();
   const auto request = message_bytes([](Builder m) {
@@ -104,15 +110,17 @@ TEST_F(ServerTest, a_client_that_never_reads_is_cut_off_and_hurts_nobody) {
   EXPECT_TRUE(client().status());
 }
 
-TEST_F(ServerTest, sessions_past_the_bound_are_turned_away_until_one_ends) {
+TEST_F(BoundedServerTest, sessions_past_the_bound_are_turned_away_until_one_ends) {
+  // This user is an administrator.
+  constexpr unsigned kFit = 256 + limits::kAdminSessionsMax;
   std::vector<WireClient> sessions;
-  for (int i = 0; i < 256; ++i) sessions.push_back(client());
+  for (unsigned i = 0; i < kFit; ++i) sessions.push_back(client());
   WireClient late(socket());
   late.hello();
   EXPECT_TRUE(late.is_closed());
-  EXPECT_EQ(sessions[0].status()->sessions, 256U);
+  EXPECT_EQ(sessions[0].status()->sessions, kFit);
   sessions.pop_back();
-  EXPECT_TRUE(comes_to_hold([&] { return sessions[0].status()->sessions == 255; }));
+  EXPECT_TRUE(comes_to_hold([&] { return sessions[0].status()->sessions == kFit - 1; }));
   EXPECT_TRUE(client().status());
 }
 

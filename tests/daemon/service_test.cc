@@ -103,7 +103,7 @@ class ServiceTest : public ::testing::Test {
 
 TEST_F(ServiceTest, it_is_ready_once_it_serves_and_says_what_it_does_before) {
   Kvtierd daemon(scratch, small_config(scratch) + disk_config((scratch / "disk").string()), "",
-                 manager.environment());
+                 nullptr, manager.environment());
   const auto ready = manager.next("READY");
   ASSERT_TRUE(ready);
   EXPECT_EQ(ready->at("READY"), "1");
@@ -114,7 +114,7 @@ TEST_F(ServiceTest, it_is_ready_once_it_serves_and_says_what_it_does_before) {
 
 TEST_F(ServiceTest, a_daemon_that_cannot_serve_is_never_ready) {
   std::filesystem::create_directory(socket());
-  Kvtierd daemon(scratch, small_config(scratch), "", manager.environment());
+  Kvtierd daemon(scratch, small_config(scratch), "", nullptr, manager.environment());
   daemon.wait();
   const int end = bound_socket((scratch / "end").string(), SOCK_DGRAM);
   // A last message of the test's own, behind all of the daemon's.
@@ -129,7 +129,7 @@ TEST_F(ServiceTest, a_daemon_that_cannot_serve_is_never_ready) {
 
 TEST_F(ServiceTest, stopping_is_said_with_what_is_saved) {
   Kvtierd daemon(scratch, small_config(scratch) + disk_config((scratch / "disk").string()), "",
-                 manager.environment());
+                 nullptr, manager.environment());
   ASSERT_TRUE(manager.next("READY"));
   daemon.signal(SIGTERM);
   ASSERT_TRUE(manager.next("STOPPING"));
@@ -139,13 +139,13 @@ TEST_F(ServiceTest, stopping_is_said_with_what_is_saved) {
 }
 
 TEST_F(ServiceTest, the_control_loop_feeds_the_watchdog) {
-  Kvtierd daemon(scratch, small_config(scratch), "", manager.environment("30000"));
+  Kvtierd daemon(scratch, small_config(scratch), "", nullptr, manager.environment("30000"));
   ASSERT_TRUE(manager.next("READY"));
   for (int fed = 0; fed < 5; ++fed) ASSERT_TRUE(manager.next("WATCHDOG"));
 }
 
 TEST_F(ServiceTest, a_reload_changes_what_can_change_and_names_what_waits_for_a_restart) {
-  Kvtierd daemon(scratch, config_with("4MiB"), "", manager.environment());
+  Kvtierd daemon(scratch, config_with("4MiB"), "", nullptr, manager.environment());
   ASSERT_TRUE(manager.next("READY"));
   EXPECT_EQ(host_cap(), 4_MiB);
   const auto ready = reload(daemon, config_with("8MiB",
@@ -163,7 +163,7 @@ TEST_F(ServiceTest, a_reload_changes_what_can_change_and_names_what_waits_for_a_
 }
 
 TEST_F(ServiceTest, a_file_with_a_mistake_changes_nothing_and_is_named) {
-  Kvtierd daemon(scratch, config_with("4MiB"), "", manager.environment());
+  Kvtierd daemon(scratch, config_with("4MiB"), "", nullptr, manager.environment());
   ASSERT_TRUE(manager.next("READY"));
   const auto ready = reload(daemon, config_with("8MiB") + "size = 1\n");
   EXPECT_NE(ready.at("STATUS").find("the last reload was refused: "), std::string::npos);
@@ -176,7 +176,7 @@ TEST_F(ServiceTest, a_file_with_a_mistake_changes_nothing_and_is_named) {
 TEST_F(ServiceTest, a_reload_changes_a_tenants_quota) {
   const std::string tenant = "[[tenant]]\nname = 'a'\nsalts = ['s']\n";
   Kvtierd daemon(scratch, config_with("4MiB") + tenant + "[tenant.quota]\nhost = '2MiB'\n", "",
-                 manager.environment());
+                 nullptr, manager.environment());
   ASSERT_TRUE(manager.next("READY")) << daemon.output();
   reload(daemon, config_with("4MiB") + tenant + "[tenant.quota]\nhost = '1MiB'\n");
   EXPECT_NE(daemon.output().find("tenant.a.host: the quota is 1048576 bytes now, 0 guaranteed"),
@@ -201,7 +201,7 @@ std::function<void()> passing(std::vector<std::string> paths) {
 
 TEST_F(ServiceTest, a_socket_that_was_passed_is_served_and_left_alone_at_the_end) {
   const std::string passed = (scratch / "passed").string();
-  Kvtierd daemon(scratch, small_config(scratch), "", passing({passed}));
+  Kvtierd daemon(scratch, small_config(scratch), "", nullptr, passing({passed}));
   EXPECT_TRUE(WireClient::greeted(passed).status());
   EXPECT_FALSE(std::filesystem::exists(socket()));
   daemon.signal(SIGTERM);
@@ -211,7 +211,7 @@ TEST_F(ServiceTest, a_socket_that_was_passed_is_served_and_left_alone_at_the_end
 }
 
 TEST_F(ServiceTest, two_sockets_that_were_passed_are_refused_with_the_mend) {
-  Kvtierd daemon(scratch, small_config(scratch), "",
+  Kvtierd daemon(scratch, small_config(scratch), "", nullptr,
                  passing({(scratch / "one").string(), (scratch / "two").string()}));
   const int status = daemon.wait();
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 2) << daemon.output();

@@ -198,13 +198,13 @@ std::vector<WireClient::Seen> WireClient::look(std::uint32_t ns, const Namespace
   return seen;
 }
 
-std::vector<std::uint64_t> WireClient::reserve(std::uint32_t ns, std::uint32_t count) {
+std::vector<std::uint64_t> WireClient::reserve(std::uint32_t ns, std::uint32_t count, Tier tier) {
   std::vector<std::uint64_t> slots;
   request(
       [&](Builder m) {
         auto r = m.initReserve();
         r.setNs(ns);
-        r.setTier(1);
+        r.setTier(static_cast<std::uint8_t>(tier));
         r.setCount(count);
       },
       [&](Reader m) {
@@ -213,11 +213,15 @@ std::vector<std::uint64_t> WireClient::reserve(std::uint32_t ns, std::uint32_t c
   return slots;
 }
 
-bool WireClient::put(std::uint32_t ns, const Namespace& of, const TestBlock& block) {
-  const auto slots = reserve(ns, 1);
-  if (slots.empty()) return false;
-  const RecordLayout layout = RecordLayout::of(of);
-  fill_record(record(slots[0]), layout, block);
+bool WireClient::put(std::uint32_t ns, const Namespace& of, const TestBlock& block,
+                     std::initializer_list<Tier> tiers) {
+  std::vector<std::uint64_t> filled;
+  for (const Tier tier : tiers) {
+    const auto slots = reserve(ns, 1, tier);
+    if (slots.empty()) return false;
+    fill_record(record(slots[0]), RecordLayout::of(of), block);
+    filled.push_back(slots[0]);
+  }
   std::uint32_t taken = 0;
   request(
       [&](Builder m) {
@@ -229,7 +233,8 @@ bool WireClient::put(std::uint32_t ns, const Namespace& of, const TestBlock& blo
         b.setBlockIndex(block.identity.block_index);
         b.setTokens({reinterpret_cast<const kj::byte*>(block.tokens.data()),
                      block.tokens.size() * sizeof(Token)});
-        b.initSlots(1).set(0, slots[0]);
+        auto list = b.initSlots(static_cast<unsigned>(filled.size()));
+        for (unsigned i = 0; i < filled.size(); ++i) list.set(i, filled[i]);
       },
       [&](Reader m) { taken = m.getCommitted(); });
   return taken == 1;

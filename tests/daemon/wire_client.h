@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "client/wire/frame.h"
+#include "kvtier/tier.h"
 #include "tests/daemon/records.h"
 
 namespace kvtier::daemon::testing {
@@ -45,9 +46,10 @@ class WireClient {
   std::optional<std::uint32_t> try_open(const Namespace& ns);
   // The memory of a slot that the daemon has named.
   std::span<std::byte> record(std::uint64_t slot) const;
-  std::vector<std::uint64_t> reserve(std::uint32_t ns, std::uint32_t count);
-  // Fills a slot and commits; whether it was taken.
-  bool put(std::uint32_t ns, const Namespace& of, const TestBlock& block);
+  std::vector<std::uint64_t> reserve(std::uint32_t ns, std::uint32_t count, Tier tier = Tier::host);
+  // Fills a slot of each of these tiers and commits; whether it was taken.
+  bool put(std::uint32_t ns, const Namespace& of, const TestBlock& block,
+           std::initializer_list<Tier> tiers = {Tier::host});
   std::vector<std::uint64_t> lease(std::uint32_t ns, std::span<const TestBlock> prefix);
   // Leases the prefix, waits for what comes from disk, damages the last block's record if `damage`
   // says so, reports its key and releases. False if that block was not granted.

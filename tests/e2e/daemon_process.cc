@@ -53,6 +53,7 @@ DaemonProcess::DaemonProcess(const DaemonOptions& options) {
   KVTIER_CHECK(::mkdtemp(pattern.data()) != nullptr);
   directory_ = pattern;
   std::ofstream(directory_ / "kvtierd.toml") << config_text(directory_, options);
+  if (options.kept) manager_ = std::make_unique<ServiceManager>();
 }
 
 DaemonProcess::~DaemonProcess() {
@@ -66,7 +67,11 @@ void DaemonProcess::start() {
   std::string flag = "--config";
   std::string file = config;
   char* const arguments[] = {program.data(), flag.data(), file.data(), nullptr};
-  KVTIER_CHECK(::posix_spawn(&pid_, program.c_str(), nullptr, nullptr, arguments, environ) == 0);
+  if (manager_) {
+    pid_ = manager_->start({program, flag, file});
+  } else {
+    KVTIER_CHECK(::posix_spawn(&pid_, program.c_str(), nullptr, nullptr, arguments, environ) == 0);
+  }
   const auto give_up = std::chrono::steady_clock::now() + 60s;
   while (!connect(socket())) {
     int status = 0;
@@ -83,6 +88,7 @@ void DaemonProcess::send(int signal) {
   KVTIER_CHECK(::waitpid(pid_, &status, 0) == pid_);
   KVTIER_CHECK(signal == SIGKILL || (WIFEXITED(status) && WEXITSTATUS(status) == 0));
   pid_ = -1;
+  if (manager_) manager_->settle();
 }
 
 void DaemonProcess::kill_and_start() {

@@ -8,9 +8,11 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 
 #include "kvtier/tier.h"
+#include "tests/daemon/service_manager.h"
 
 namespace kvtier::e2e {
 
@@ -22,6 +24,7 @@ struct DaemonOptions {
   std::string disk_capacity = "64MiB";  // empty: no disk tier
   std::string segment_size = "1MiB";
   std::uint32_t lease_time_ms = 30'000;
+  bool kept = false;  // a manager keeps its memory over restarts
 };
 
 struct DaemonStatus {
@@ -55,6 +58,7 @@ class DaemonProcess {
 
  private:
   std::filesystem::path directory_;
+  std::unique_ptr<ServiceManager> manager_;
   pid_t pid_ = -1;
 };
 

@@ -91,7 +91,7 @@ TEST(FuzzTest, a_slot_table_is_refused_or_can_be_used) {
   run(slot_table(), 4000);
 }
 TEST(FuzzTest, a_segment_is_refused_or_can_be_used) {
-  run(segment(), 2000);
+  run(segment(), 800);
 }
 TEST(FuzzTest, a_safetensors_file_is_refused_or_names_bytes_of_its_own) {
   run(safetensors(), 20000);

@@ -1,4 +1,6 @@
 // Files of models.
+#include <cstdio>
+
 #include "client/base/check.h"
 #include "engine_adapter/engine/safetensors.h"
 #include "engine_adapter/engine/tokenizer_json.h"
@@ -50,17 +52,32 @@ void run_tokenizer(std::span<const std::byte> bytes) {
   if (tokens) (void)tokenizer.decode(*tokens);
 }
 
+// UTF-8 of a character below U+0800.
+std::string character(unsigned code) {
+  if (code < 0x80) return {static_cast<char>(code)};
+  return {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 0x3F))};
+}
+
 std::vector<Bytes> tokenizer_seeds() {
-  const std::string right = R"({"version":"1.0","truncation":null,"padding":null,
-    "added_tokens":[{"id":6,"content":"<s>","single_word":false,"lstrip":false,"rstrip":false,
-                     "normalized":false,"special":true}],
-    "normalizer":null,
-    "pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true},
-    "post_processor":null,"decoder":{"type":"ByteLevel"},
-    "model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,
-             "end_of_word_suffix":null,"fuse_unk":false,"byte_fallback":false,
-             "vocab":{"H":0,"e":1,"l":2,"o":3,"ll":4,"He":5},"merges":["l l","H e"]}})";
+  // GPT-2's alphabet of bytes, and two merges.
+  engine::Json vocabulary = engine::Json::object();
+  unsigned next = 256;
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    const bool printable = (byte > 0x20 && byte < 0x7F) || (byte > 0xA0 && byte != 0xAD);
+    vocabulary[character(printable ? byte : next++)] = byte;
+  }
+  vocabulary["ll"] = 256;
+  vocabulary["He"] = 257;
+  const engine::Json json{
+      {"added_tokens", {{{"id", 258}, {"content", "<s>"}, {"special", true}}}},
+      {"normalizer", nullptr},
+      {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
+      {"post_processor", nullptr},
+      {"decoder", {{"type", "ByteLevel"}}},
+      {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", {"l l", "H e"}}}}};
+  const std::string right = json.dump();
   const auto parts = engine::parse_tokenizer(engine::parse_json(right, "seed").value(), "seed");
+  if (!parts) std::fprintf(stderr, "%s\n", parts.error().message.c_str());
   KVTIER_CHECK(parts.has_value());
   return {bytes_of(right)};
 }

@@ -62,7 +62,7 @@ TEST_F(HbmExtentTest, no_context_is_made_and_no_byte_can_be_addressed) {
 
 TEST_F(HbmExtentTest, what_is_written_through_one_mapping_is_there_in_an_adopted_one) {
   auto extent = std::move(*extents->create(ExtentId(8), shape));
-  extent->table().set_reserved(3, 10, 20);
+  extent->table().set_reserved(3, {10, 20});
   UniqueFd memory = copy_of(extent->memory_fd());
   UniqueFd table = copy_of(extent->table().fd());
   ASSERT_EQ(cudaFree(nullptr), cudaSuccess);

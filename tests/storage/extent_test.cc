@@ -36,7 +36,7 @@ TEST(MemfdExtents, SlotsLieSideBySideAndAreZeroAtFirst) {
 TEST(MemfdExtents, AdoptedExtentHasTheSameBytesAndTheSameTable) {
   auto extent = make_extent();
   extent->slot(3)[17] = std::byte{42};
-  extent->table().set_reserved(3, 10, 20);
+  extent->table().set_reserved(3, {10, 20});
   UniqueFd memory = copy_of(extent->memory_fd());
   UniqueFd table = copy_of(extent->table().fd());
   extent.reset();

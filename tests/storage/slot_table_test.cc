@@ -53,7 +53,7 @@ TEST(SlotTable, FreshTableHasEverySlotFree) {
 
 TEST(SlotTable, SlotGoesFromFreeToReservedToSealedToFree) {
   SlotTable table = make_table();
-  table.set_reserved(3, 1234, 5678);
+  table.set_reserved(3, {1234, 5678});
   EXPECT_EQ(table.entry(3).state, SlotState::reserved);
   EXPECT_EQ(table.entry(3).owner_pid, 1234u);
   EXPECT_EQ(table.entry(3).owner_start_time, 5678u);
@@ -68,7 +68,7 @@ TEST(SlotTable, SlotGoesFromFreeToReservedToSealedToFree) {
 
 TEST(SlotTable, QuarantinedSlotKeepsItsOwnerUntilItIsFree) {
   SlotTable table = make_table();
-  table.set_reserved(0, 42, 43);
+  table.set_reserved(0, {42, 43});
   table.set_quarantined(0);
   EXPECT_EQ(table.entry(0).state, SlotState::quarantined);
   EXPECT_EQ(table.entry(0).owner_pid, 42u);
@@ -82,16 +82,16 @@ TEST(SlotTable, TransitionThatIsNotOneAborts) {
   EXPECT_DEATH(table.set_quarantined(0), "check failed");
   EXPECT_DEATH(table.set_free(0), "check failed");
   EXPECT_DEATH(table.set_free(8), "check failed");
-  table.set_reserved(0, 1, 1);
-  EXPECT_DEATH(table.set_reserved(0, 1, 1), "check failed");
+  table.set_reserved(0, {1, 1});
+  EXPECT_DEATH(table.set_reserved(0, {1, 1}), "check failed");
 }
 
 TEST(SlotTable, AdoptedTableShowsWhatItsCreatorWrote) {
   SlotTable table = make_table();
-  table.set_reserved(1, 1, 1);
-  table.set_reserved(2, 1, 1);
+  table.set_reserved(1, {1, 1});
+  table.set_reserved(2, {1, 1});
   table.set_sealed(2, identity(20));
-  table.set_flags(2, kOnDisk);
+  table.set_flags(2, kDiskOwed);
   table.set_last_access(2, 123);
   const auto adopted = adopt_copy(table);
   ASSERT_TRUE(adopted);
@@ -99,7 +99,7 @@ TEST(SlotTable, AdoptedTableShowsWhatItsCreatorWrote) {
   EXPECT_EQ(adopted->entry(1).state, SlotState::reserved);
   EXPECT_EQ(adopted->entry(2).state, SlotState::sealed);
   EXPECT_EQ(adopted->entry(2).parent, identity(20).parent);
-  EXPECT_EQ(adopted->entry(2).flags, kOnDisk);
+  EXPECT_EQ(adopted->entry(2).flags, kDiskOwed);
   EXPECT_EQ(adopted->entry(2).last_access, 123u);
 }
 
@@ -113,7 +113,7 @@ TEST(SlotTable, SlotSealedByAKilledProcessIsWhole) {
     const pid_t child = ::fork();
     if (child == 0) {
       for (unsigned char n = 0;; ++n) {
-        table.set_reserved(0, 1, 1);
+        table.set_reserved(0, {1, 1});
         table.set_sealed(0, identity(n));
         table.set_free(0);
       }
@@ -142,9 +142,9 @@ TEST(SlotTable, ForeignMemoryIsNotAdopted) {
 
 TEST(SlotTable, TruncatedTableIsNotAdopted) {
   const SlotTable table = make_table();
-  for (const std::size_t bytes : {0UL, 10UL, 64UL, 64 + 128 * 7UL, 64 + 128 * 9UL}) {
+  for (const std::size_t bytes : {0UL, 10UL, 128UL, 128 + 128 * 7UL, 128 + 128 * 9UL}) {
     UniqueFd copy(::memfd_create("copy", MFD_CLOEXEC));
-    std::vector<std::byte> content(64 + 128 * 8);
+    std::vector<std::byte> content(128 + 128 * 8);
     ASSERT_EQ(::pread(table.fd(), content.data(), content.size(), 0),
               static_cast<ssize_t>(content.size()));
     ASSERT_EQ(::pwrite(copy.get(), content.data(), content.size(), 0),
@@ -158,10 +158,32 @@ TEST(SlotTable, TruncatedTableIsNotAdopted) {
 
 TEST(SlotTable, TableOfAnotherVersionIsRefusedAsSuch) {
   const SlotTable table = make_table();
-  overwrite(table, offsetof(SlotTableHeader, version), 2);
+  overwrite(table, offsetof(SlotTableHeader, version), 1);
   const auto adopted = adopt_copy(table);
   ASSERT_FALSE(adopted);
   EXPECT_EQ(adopted.error().code, Errc::version);
+}
+
+TEST(SlotTable, TableWithAnyBitOfItsHeaderChangedIsNotAdopted) {
+  for (std::size_t byte = 0; byte < sizeof(SlotTableHeader); ++byte) {
+    const SlotTable table = make_table();
+    std::byte value;
+    ASSERT_EQ(::pread(table.fd(), &value, 1, static_cast<off_t>(byte)), 1);
+    value ^= std::byte(1U << (byte % 8));
+    ASSERT_EQ(::pwrite(table.fd(), &value, 1, static_cast<off_t>(byte)), 1);
+    EXPECT_FALSE(adopt_copy(table)) << byte;
+  }
+}
+
+TEST(SlotTable, TableThatCouldShrinkIsNotAdopted) {
+  const SlotTable table = make_table();
+  UniqueFd copy(::memfd_create("copy", MFD_CLOEXEC));
+  std::vector<std::byte> content(128 + 128 * 8);
+  ASSERT_EQ(::pread(table.fd(), content.data(), content.size(), 0),
+            static_cast<ssize_t>(content.size()));
+  ASSERT_EQ(::pwrite(copy.get(), content.data(), content.size(), 0),
+            static_cast<ssize_t>(content.size()));
+  EXPECT_FALSE(SlotTable::adopt(std::move(copy)));
 }
 
 TEST(SlotTable, TableWithSizesOrStatesThatCannotBeIsNotAdopted) {

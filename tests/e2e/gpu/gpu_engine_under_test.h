@@ -46,6 +46,12 @@ class GpuEngineUnderTest {
                     .cache_deadline = std::chrono::milliseconds(10'000)})
         .value();
   }
+  // Until its client has been connected so many times, and has slots at hand.
+  void wait_connects(std::uint64_t connects) {
+    const auto give_up = Clock::now() + std::chrono::seconds(60);
+    while (client_->stats().connects < connects) KVTIER_CHECK(Clock::now() < give_up);
+    flush();
+  }
   void flush() {
     KVTIER_CHECK(client_->flush(Clock::now() + std::chrono::seconds(60)).has_value());
   }

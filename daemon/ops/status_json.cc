@@ -1,0 +1,155 @@
+#include <nlohmann/json.hpp>
+
+#include "daemon/ops/scrape.h"
+#include "daemon/ops/text.h"
+
+namespace kvtier::daemon::ops {
+namespace {
+
+using Json = nlohmann::json;
+
+Json by_tier(const std::array<std::uint64_t, kTiers>& values) {
+  Json json;
+  for (const Tier tier : kAllTiers) json[name(tier)] = values[index_of(tier)];
+  return json;
+}
+
+Json of(const Lookups& lookups) {
+  Json json = by_tier(lookups.hits);
+  json["misses"] = lookups.misses;
+  json["looked_up"] = lookups.looked_up();
+  return json;
+}
+
+Json of(Tier tier, const Snapshot& s) {
+  const auto& view = s.tiers[index_of(tier)];
+  Json removals;
+  for (std::size_t r = 0; r < kRemovals; ++r)
+    removals[name(static_cast<Removal>(r))] = view.removals[r];
+  return {{"tier", name(tier)},
+          {"online", view.online},
+          {"note", view.note},
+          {"used_bytes", view.used_bytes},
+          {"taken_bytes", view.taken_bytes},
+          {"cap_bytes", view.cap_bytes},
+          {"blocks", view.blocks},
+          {"hits", s.lookups.hits[index_of(tier)]},
+          {"insertions", view.insertions},
+          {"removals", removals}};
+}
+
+Json of(const Snapshot::NamespaceView& ns) {
+  return {{"id", ns.id},
+          {"model", shown(ns.model, kTextMax)},
+          {"adapter", shown(ns.adapter, kTextMax)},
+          {"tenant", shown(ns.tenant, kTextMax)},
+          {"format", ns.format},
+          {"blocks", ns.blocks},
+          {"bytes", by_tier(ns.bytes)},
+          {"evictions", by_tier(ns.evictions)},
+          {"lookups", of(ns.lookups)}};
+}
+
+Json of(const Snapshot::SessionView& session) {
+  return {{"id", session.id},
+          {"pid", session.pid},
+          {"name", shown(session.name, kTextMax)},
+          {"connected_s", session.connected_for.count()},
+          {"silent_s", session.silent_for.count()},
+          {"leases", session.leases},
+          {"leased_blocks", session.leased_blocks},
+          {"namespaces", session.namespaces}};
+}
+
+Json of(const Snapshot::DiskView& disk) {
+  return {{"directory", shown(disk.directory, kTextMax)},
+          {"online", disk.online},
+          {"why", shown(disk.why, 4 * kTextMax)},
+          {"used_bytes", disk.used_bytes},
+          {"cap_bytes", disk.cap_bytes},
+          {"file_bytes", disk.file_bytes},
+          {"blocks", disk.blocks},
+          {"bytes_written", disk.bytes_written},
+          {"bytes_written_per_day", disk.bytes_written_per_day},
+          {"bytes_read", disk.bytes_read},
+          {"failures", disk.failures},
+          {"corrupt", disk.corrupt}};
+}
+
+Json of(const Snapshot::GpuView& gpu) {
+  return {{"uuid", gpu.uuid},
+          {"number", gpu.number},
+          {"name", gpu.name},
+          {"used_bytes", gpu.used_bytes},
+          {"reserved_bytes", gpu.reserved_bytes},
+          {"taken_bytes", gpu.taken_bytes},
+          {"cap_bytes", gpu.cap_bytes},
+          {"blocks", gpu.blocks}};
+}
+
+Json history(const std::vector<History::Point>& points) {
+  Json list = Json::array();
+  for (const auto& point : points) {
+    Json json = of(point.lookups);
+    json["at"] = point.at;
+    json["used_bytes"] = by_tier(point.used_bytes);
+    list.push_back(std::move(json));
+  }
+  return {{"every_s", kHistoryEvery.count()}, {"points", std::move(list)}};
+}
+
+template <class Of>
+Json list_of(const std::vector<Of>& items) {
+  Json list = Json::array();
+  for (const Of& item : items) list.push_back(of(item));
+  return list;
+}
+
+}  // namespace
+
+std::string status_json(const Scrape& scrape) {
+  const Snapshot& s = *scrape.snapshot;
+  Json tiers = Json::array();
+  for (const Tier tier : kAllTiers) tiers.push_back(of(tier, s));
+  Json problems = Json::array();
+  for (const Problem& problem : scrape.problems)
+    problems.push_back({{"at", problem.at}, {"level", problem.level}, {"text", problem.text}});
+  const Json json{{"version", s.version},
+                  {"boot_id", s.boot_id},
+                  {"uptime_s", s.uptime.count() / 1000},
+                  {"age_s", scrape.age.count()},
+                  {"ready", scrape.ready},
+                  {"sick", scrape.sick ? Json(*scrape.sick) : Json()},
+                  {"tiers", std::move(tiers)},
+                  {"lookups", of(s.lookups)},
+                  {"namespaces", list_of(s.largest)},
+                  {"namespaces_known", s.namespaces},
+                  {"sessions", list_of(s.sessions)},
+                  {"sessions_open", s.sessions_open},
+                  {"disks", list_of(s.disks)},
+                  {"gpus", list_of(s.gpus)},
+                  {"leases", s.leases},
+                  {"leased_blocks", s.leased_blocks},
+                  {"reserved_slots", s.reserved_slots},
+                  {"quarantined_slots", s.quarantined_slots},
+                  {"blocks", s.blocks},
+                  {"blocks_max", s.blocks_max},
+                  {"orphans", s.orphans},
+                  {"faults", s.faults},
+                  {"dropped_write_backs", s.told.dropped_in_all()},
+                  {"dropped_disk_writes", s.disk_counts.dropped_writes},
+                  {"write_queue_blocks", s.write_queue_blocks},
+                  {"scrub",
+                   {{"running", s.scrub.running},
+                    {"progress", s.scrub.progress},
+                    {"passes", s.scrub.passes},
+                    {"records", s.scrub.records},
+                    {"corrupt", s.scrub.corrupt}}},
+                  {"control_lag_max_s", scrape.lag.greatest().count()},
+                  {"resident_bytes", scrape.process.resident_bytes},
+                  {"history", history(scrape.history)},
+                  {"problems", std::move(problems)}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace kvtier::daemon::ops
