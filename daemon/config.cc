@@ -68,12 +68,51 @@ namespace {
 
 using namespace config_values;
 
+// More than any machine has.
+constexpr std::uint64_t kUnknownCapacity = std::uint64_t{1} << 62;
+
 struct Setting {
   std::function<Result<void>(Config&, const toml::node&)> set;
   std::function<std::string(const Config&)> show;
 };
 // Section (empty: top level), then key.
 using Settings = std::map<std::string, std::map<std::string, Setting>>;
+
+// "auto", a share such as "25%", or a size.
+Setting host_capacity() {
+  const std::string mend =
+      "a size of at least 4096 bytes and a multiple of 4096, such as \"64MiB\"; a share of the "
+      "machine's memory from \"1%\" to \"90%\"; or \"auto\"";
+  return {[mend](Config& config, const toml::node& node) -> Result<void> {
+            const auto text = node.value_exact<std::string>();
+            if (text && *text == "auto") {
+              config.host.sizing = Sizing::automatic;
+              return {};
+            }
+            if (text && text->ends_with('%')) {
+              std::uint32_t percent = 0;
+              const char* end = text->data() + text->size() - 1;
+              const auto parsed = std::from_chars(text->data(), end, percent);
+              if (parsed.ptr != end || parsed.ec != std::errc{} || percent < 1 || percent > 90)
+                return expected(mend);
+              config.host.sizing = Sizing::share;
+              config.host.share_percent = percent;
+              return {};
+            }
+            const auto value = bytes_from(node);
+            if (!value || *value < 4_KiB || *value % 4_KiB != 0) return expected(mend);
+            config.host.sizing = Sizing::fixed;
+            config.host.capacity_bytes = *value;
+            return {};
+          },
+          [](const Config& config) {
+            const auto& host = config.host;
+            if (host.sizing == Sizing::automatic) return quoted("auto");
+            if (host.sizing == Sizing::share)
+              return quoted(std::to_string(host.share_percent) + "%");
+            return show_bytes(host.capacity_bytes);
+          }};
+}
 
 // `field(config)` gives a reference to the member.
 template <class Field>
@@ -316,11 +355,9 @@ Setting host_names() {
 }
 
 template <class Of>
-std::map<std::string, Setting> memory_settings(Of of, std::uint64_t capacity_low) {
+std::map<std::string, Setting> memory_settings(Of of, Setting capacity) {
   return {
-      {"capacity",
-       bytes(
-           [of](Config & c) -> auto& { return of(c).capacity_bytes; }, capacity_low, 4096)},
+      {"capacity", std::move(capacity)},
       {"extent_size", bytes(
                           [of](Config & c) -> auto& { return of(c).extent_bytes; }, 64_KiB, 4096)},
       {"huge_pages", boolean([of](Config & c) -> auto& { return of(c).huge_pages; })},
@@ -330,7 +367,9 @@ std::map<std::string, Setting> memory_settings(Of of, std::uint64_t capacity_low
 
 std::map<std::string, Setting> device_settings() {
   auto all = memory_settings(
-      [](Config & c) -> auto& { return c.device; }, 0);
+      [](Config & c) -> auto& { return c.device; },
+      bytes(
+          [](Config & c) -> auto& { return c.device.capacity_bytes; }, 0, 4096));
   all.emplace("backend",
               choice(
                   [](Config & c) -> auto& { return c.device.backend; },
@@ -417,7 +456,7 @@ const Settings& settings() {
                             [](Config & c) -> auto& { return c.pinned_percent_max; }, 0, 90)}}},
       // Every block passes through the host tier; there may be no device tier.
       {"host", memory_settings(
-                   [](Config & c) -> auto& { return c.host; }, 4_KiB)},
+                   [](Config & c) -> auto& { return c.host; }, host_capacity())},
       {"device", device_settings()},
       {"access", access_settings()},
       {"limits", limit_settings()},
@@ -496,7 +535,10 @@ Result<Config> parse_config(const std::string& text, const std::string& name) {
   try {
     const toml::table table = toml::parse(text, name);
     if (auto good = read_table(config, table, "", name); !good) return good.error();
-    if (auto good = check_tenants(config); !good)
+    // What is of a size that is not known yet is checked later, by settle_host_capacity().
+    Config known = config;
+    if (config.host.sizing != Sizing::fixed) known.host.capacity_bytes = kUnknownCapacity;
+    if (const auto good = check_tenants(known); !good)
       return make_error(Errc::invalid, name + ": " + good.error().message);
   } catch (const toml::parse_error& error) {
     return make_error(Errc::invalid,
@@ -515,6 +557,18 @@ Result<Config> load_config(const std::filesystem::path& file) {
                                     ": give a readable file with --config");
   }
   return parse_config(text.str(), file.string());
+}
+
+std::vector<ConfigChange> changes_between(const Config& from, const Config& to) {
+  std::vector<ConfigChange> changes;
+  for (const auto& [section, keys] : settings()) {
+    for (const auto& [key, setting] : keys) {
+      ConfigChange change{section.empty() ? key : section + "." + key, setting.show(from),
+                          setting.show(to)};
+      if (change.from != change.to) changes.push_back(std::move(change));
+    }
+  }
+  return changes;
 }
 
 std::string to_toml(const Config& config) {

@@ -25,6 +25,10 @@ enum class DeviceBackend { memory, cuda };
 // How the disk tier's I/O reaches the kernel.
 enum class DiskIo { uring, sqpoll, threads };
 
+// How the host tier's capacity is given: bytes; a share of the machine's memory; or as suits what
+// is available (service/host_memory.h).
+enum class Sizing { fixed, share, automatic };
+
 struct Config {
   std::filesystem::path socket = "/run/kvtier/kvtierd.sock";
   std::uint32_t socket_mode = 0660;
@@ -40,8 +44,11 @@ struct Config {
     std::uint64_t extent_bytes = 0;
     bool huge_pages = true;
     bool prefault = false;
+    // But for `fixed`, resolve_capacity() sets capacity_bytes.
+    Sizing sizing = Sizing::fixed;
+    std::uint32_t share_percent = 0;
   };
-  Memory host{4ULL << 30, 1ULL << 30, true, false};
+  Memory host{4ULL << 30, 1ULL << 30, true, false, Sizing::automatic};
   struct Device : Memory {  // the capacity is of each GPU; 0: no device tier
     DeviceBackend backend = DeviceBackend::memory;
     std::vector<std::uint32_t> gpus{0};  // as the driver counts
@@ -116,6 +123,12 @@ std::uint64_t capacity_of(const Config& config, Tier tier) noexcept;
 // Errors: io (cannot read the file), invalid (file:line:column, what is wrong and the mend).
 Result<Config> load_config(const std::filesystem::path& file);
 Result<Config> parse_config(const std::string& text, const std::string& name);
+
+// A key whose values differ, each as it would stand in the file. The key is section.name.
+struct ConfigChange {
+  std::string key, from, to;
+};
+std::vector<ConfigChange> changes_between(const Config& from, const Config& to);
 
 // As a TOML file with every key; parse_config() of it gives `config` back.
 std::string to_toml(const Config& config);

@@ -38,8 +38,9 @@ inline constexpr std::uint32_t kNamespaceLabelsMax = 32;  // in metrics; others 
 inline constexpr std::uint32_t kNamespacesShownMax = 64;  // on the status page
 inline constexpr std::uint32_t kSessionsShownMax = 64;
 inline constexpr std::uint32_t kExtentsMax = 65536;
-inline constexpr std::uint32_t kDisksMax = 16;  // directories of the disk tier
-inline constexpr std::uint32_t kGpusMax = 16;   // each a part of the device tier
+inline constexpr std::uint64_t kHostFloorBytes = 256ULL << 20;  // of a capacity that is not given
+inline constexpr std::uint32_t kDisksMax = 16;                  // directories of the disk tier
+inline constexpr std::uint32_t kGpusMax = 16;                   // each a part of the device tier
 // Of a place's container are a disk's segment or an extent; above them the number of the device.
 inline constexpr std::uint32_t kDiskSegmentBits = 28;
 inline constexpr std::uint32_t kExtentBits = kDiskSegmentBits;

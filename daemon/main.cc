@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/signal_set.hpp>
 #include <csignal>
 #include <cstdio>
 
@@ -13,6 +12,8 @@
 #include "daemon/kill_at.h"
 #include "daemon/ops/monitor.h"
 #include "daemon/restart/passed_descriptors.h"
+#include "daemon/service/host_memory.h"
+#include "daemon/service/service.h"
 #include "daemon/version.h"
 
 namespace {
@@ -23,6 +24,7 @@ Examples:
   kvtierd --config kvtierd.toml --check-config     exit 0 if it can be used
   kvtierd --print-config > kvtierd.toml            every key with its default
 
+SIGHUP has it read the configuration again; the log says what changed and what waits for a restart.
 Exit codes: 0 stopped by SIGTERM or SIGINT, 1 the environment, 2 the configuration.
 )";
 
@@ -31,20 +33,27 @@ int fail(int code, const kvtier::Error& error) {
   return code;
 }
 
-int serve(const kvtier::daemon::Config& config, kvtier::daemon::PassedDescriptors& passed,
+int exit_code(const kvtier::Error& error) {
+  return error.code == kvtier::Errc::invalid ? 2 : 1;
+}
+
+int serve(kvtier::daemon::Config config, const std::string& config_file,
+          kvtier::daemon::PassedDescriptors& passed,
           kvtier::daemon::ops::Monitor::Problems problems) {
+  auto listening = passed.take_listening_socket();
+  if (!listening) return fail(2, listening.error());
+  if (auto good = kvtier::daemon::settle_host_capacity(config, passed.memory_bytes()); !good)
+    return fail(exit_code(good.error()), good.error());
+  spdlog::info("host tier: at most {} MiB", config.host.capacity_bytes >> 20);
   boost::asio::io_context io(1);
   kvtier::daemon::Server server(io, config, passed);
   kvtier::daemon::ops::Monitor monitor(
       config.http, io, [&server] { return server.snapshot(); }, std::move(problems));
   monitor.start();
-  boost::asio::signal_set signals(io, SIGTERM, SIGINT);
-  if (auto good = server.start(); !good) {
-    return fail(good.error().code == kvtier::Errc::invalid ? 2 : 1, good.error());
-  }
-  signals.async_wait([&](boost::system::error_code error, int) {
-    if (!error) server.stop();
-  });
+  kvtier::daemon::Service service(io, server, config_file);
+  if (auto good = server.start(std::move(*listening)); !good)
+    return fail(exit_code(good.error()), good.error());
+  service.serving();
   kvtier::ask_for_short_turns();
   io.run();
   spdlog::info("stopped");
@@ -83,7 +92,10 @@ int main(int argc, char** argv) {
     std::fputs(kvtier::daemon::to_toml(config).c_str(), stdout);
     return 0;
   }
-  if (check) return 0;
+  if (check) {
+    const auto good = kvtier::daemon::settle_host_capacity(config, 0);
+    return good ? 0 : fail(exit_code(good.error()), good.error());
+  }
   if (auto armed = kvtier::daemon::arm_kill_from_environment(); !armed)
     return fail(2, armed.error());
   // Lines go to stderr; journald puts the time to them itself.
@@ -96,5 +108,5 @@ int main(int argc, char** argv) {
   spdlog::set_level(spdlog::level::from_str(config.log_level));
   spdlog::flush_on(spdlog::level::info);
   std::signal(SIGPIPE, SIG_IGN);
-  return serve(config, *passed, problems);
+  return serve(std::move(config), config_file, *passed, problems);
 }

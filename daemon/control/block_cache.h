@@ -112,6 +112,10 @@ class BlockCache {
   void end_session(SessionId session);
   void end_process(ProcessId process);
 
+  // One extent of each memory tier that is over its cap is emptied of what nobody holds, and given
+  // back once it is empty: at once, or in a later call. False where no tier is over its cap.
+  bool shrink();
+
   // This block does not hold: it is found no more.
   void forget(std::uint16_t ns, const Key& key);
   // A client, which has opened these namespaces, found that these blocks do not hold. Believed of
@@ -236,6 +240,8 @@ class BlockCache {
   bool may_empty(MemoryTier& tier, storage::Extent& extent, TenantId tenant);
   bool empty_an_extent_for(MemoryTier& tier, TenantId tenant, std::uint64_t record_bytes);
   bool make_index_room(TenantId tenant);
+  void shrink(MemoryTier& tier);
+  std::optional<ExtentId> easiest_to_empty(MemoryTier& tier) const;
   bool valid(const NewBlock& block, std::uint16_t ns) const;
   void seal(BlockId id, MemoryTier& tier, Place at, const Key& parent);
   void remove_from(BlockId id, Tier tier, Removal why);

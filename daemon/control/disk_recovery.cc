@@ -49,6 +49,7 @@ Result<std::uint64_t> DiskTier::recover() {
 // words of the tables that it will change have been loaded.
 Result<void> DiskTier::take_over_all(std::uint32_t number, std::vector<Recovered>& order) {
   constexpr std::size_t kPiece = 32;
+  constexpr std::size_t kBlocksPerProgress = 1 << 18;
   std::vector<storage::DiskEntry> piece, before;
   std::vector<Key> unusable;
   const auto take = [&](const storage::DiskEntry& entry) {
@@ -61,6 +62,7 @@ Result<void> DiskTier::take_over_all(std::uint32_t number, std::vector<Recovered
     unusable.push_back(entry.identity.key);
   };
   DiskDevice& on = device(number);
+  std::size_t next_progress = order.size();
   // A piece is taken over while what the next will read is on its way from memory.
   const auto turn = [&] {
     std::array<Key, kPiece> keys;
@@ -70,6 +72,9 @@ Result<void> DiskTier::take_over_all(std::uint32_t number, std::vector<Recovered
     for (const auto& entry : before) take(entry);
     before.swap(piece);
     piece.clear();
+    if (order.size() < next_progress) return;
+    next_progress = order.size() + kBlocksPerProgress;
+    if (on_recovering) on_recovering(on.directory(), order.size());
   };
   const auto read = on.store().recover([&](const storage::DiskEntry& entry) {
     piece.push_back(entry);

@@ -106,6 +106,13 @@ class DiskTier {
     for (const auto& device : devices_) device->pass_time(now);
   }
 
+  void set_admission(Admission admission) noexcept { options_.admission = admission; }
+  void set_write_queue_bytes_max(std::uint64_t bytes) noexcept {
+    options_.write_queue_bytes_max = bytes;
+  }
+
+  // How far recover() is, now and then.
+  std::function<void(const std::string& directory, std::uint64_t blocks)> on_recovering;
   // Called when this tier has ended its hold on a block, which may have been the last.
   std::function<void(BlockId)> on_unheld;
   // Called when a block's record is about to be given up for lost: pins of it end.

@@ -46,7 +46,7 @@ std::uint64_t MemoryTier::pool_left(TenantId tenant) const noexcept {
 }
 
 std::uint64_t MemoryTier::room_for_extents(TenantId tenant) const noexcept {
-  return std::min(options_.cap_bytes - reserved_bytes_, pool_left(tenant));
+  return std::min(left_bytes(), pool_left(tenant));
 }
 
 std::uint64_t MemoryTier::slots_possible(std::uint64_t slot_bytes, TenantId tenant) const noexcept {
@@ -114,7 +114,7 @@ MemoryTier::State& MemoryTier::add(std::unique_ptr<storage::Extent> extent, Pool
 
 bool MemoryTier::adopt(std::unique_ptr<storage::Extent> extent) {
   if (extents_.size() >= limits::kExtentsMax ||
-      extent->shape().bytes > options_.cap_bytes - reserved_bytes_) {
+      extent->shape().bytes > left_bytes()) {
     return false;
   }
   const auto pool = tenants_ == nullptr ? Pool{0} : tenants_->pool_of_owner(extent->shape().owner);
@@ -162,7 +162,7 @@ void MemoryTier::give_back(Place at) {
   KVTIER_CHECK(state.blocks[at.slot].block == kNoBlock.value);
   state.extent->table().set_free(at.slot);
   const std::uint64_t slot_bytes = state.extent->shape().slot_bytes;
-  if (state.free_slots.empty()) open_[{slot_bytes, state.pool}].push_back(id);
+  if (state.free_slots.empty() && id != draining_) open_[{slot_bytes, state.pool}].push_back(id);
   state.free_slots.push_back(at.slot);
   usage_.subtract(state.tenants[at.slot], slot_bytes);
   used_bytes_ -= slot_bytes;
@@ -176,10 +176,31 @@ bool MemoryTier::retire_extent(ExtentId id) {
   storage::Extent& extent = *found->second.extent;
   if (on_retired) on_retired(extent);
   std::erase(open_[{extent.shape().slot_bytes, found->second.pool}], id);
+  if (id == draining_) draining_.reset();
   reserved_bytes_ -= extent.shape().bytes;
   pool_bytes_[found->second.pool] -= extent.shape().bytes;
   extents_.erase(found);
   return true;
+}
+
+void MemoryTier::set_cap(std::uint64_t bytes) {
+  if (bytes < options_.cap_bytes) maker_->forget_prepared();
+  options_.cap_bytes = bytes;
+}
+
+void MemoryTier::drain(ExtentId id) {
+  stop_draining();
+  draining_ = id;
+  const State& state = extents_.at(id);
+  std::erase(open_[{state.extent->shape().slot_bytes, state.pool}], id);
+}
+
+void MemoryTier::stop_draining() {
+  if (!draining_) return;
+  const State& state = extents_.at(*draining_);
+  if (!state.free_slots.empty())
+    open_[{state.extent->shape().slot_bytes, state.pool}].push_back(*draining_);
+  draining_.reset();
 }
 
 storage::Extent* MemoryTier::extent(ExtentId id) noexcept {

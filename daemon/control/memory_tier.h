@@ -59,6 +59,16 @@ class MemoryTier {
   // Destroys an extent with no slot in use. False if it has one.
   bool retire_extent(ExtentId id);
 
+  // A cap above what is taken now ends at once; one below it is reached extent by extent, by
+  // whoever empties and retires them (BlockCache::shrink()).
+  void set_cap(std::uint64_t bytes);
+  bool over_cap() const noexcept { return reserved_bytes_ > options_.cap_bytes; }
+  // No slot of this extent is given out any more, until it is retired or stop_draining(). One at a
+  // time.
+  void drain(ExtentId id);
+  void stop_draining();
+  std::optional<ExtentId> draining() const noexcept { return draining_; }
+
   storage::Extent* extent(ExtentId id) noexcept;
   // Empty where the daemon cannot address the memory.
   std::span<std::byte> slot(Place at) noexcept;
@@ -120,6 +130,9 @@ class MemoryTier {
   };
   using SlotClass = std::pair<std::uint64_t, Pool>;  // slots of one size and one pool
   std::uint64_t extent_bytes(std::uint64_t slot_bytes, std::uint64_t left) const noexcept;
+  std::uint64_t left_bytes() const noexcept {
+    return over_cap() ? 0 : options_.cap_bytes - reserved_bytes_;
+  }
   bool grow(std::uint64_t slot_bytes, TenantId tenant);
   State& add(std::unique_ptr<storage::Extent> extent, Pool pool);
   void prepare_next(std::uint64_t slot_bytes, std::uint64_t room);
@@ -134,6 +147,7 @@ class MemoryTier {
   std::map<SlotClass, std::vector<ExtentId>> open_;  // extents with free slots
   std::map<Pool, std::uint64_t> pool_bytes_;         // of extents
   TenantUsage usage_;
+  std::optional<ExtentId> draining_;
   std::uint64_t reserved_bytes_ = 0;
   std::uint64_t used_bytes_ = 0;
   std::uint64_t blocks_ = 0;

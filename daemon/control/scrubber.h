@@ -36,6 +36,11 @@ class Scrubber {
 
   // A pass over everything at full speed, if none is under way.
   void start();
+  // Of the background pass; what it had saved up goes.
+  void set_rate(std::uint64_t bytes_per_second) noexcept {
+    options_.bytes_per_second = bytes_per_second;
+    if (!fast_) budget_bytes_ = 0;
+  }
   // About once a second: lets the background pass go on, or begins one when it is time.
   void tick();
 

@@ -4,8 +4,11 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 
 #include "daemon/limits.h"
 
@@ -18,6 +21,17 @@ using std::chrono::steady_clock;
 namespace {
 
 constexpr std::chrono::seconds kTick{1};
+
+// The path that a unix socket is bound to; empty where it has none.
+std::string path_of_socket(int fd) {
+  sockaddr_un address{};
+  socklen_t length = sizeof address;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
+      length <= offsetof(sockaddr_un, sun_path) || address.sun_path[0] == '\0') {
+    return {};
+  }
+  return {address.sun_path, ::strnlen(address.sun_path, length - offsetof(sockaddr_un, sun_path))};
+}
 
 // As much as the socket takes at once: nobody waits for a peer that is turned away.
 void tell_and_close(int socket, const Error& why) {
@@ -46,7 +60,7 @@ Server::Server(asio::io_context& io, const Config& config, PassedDescriptors& pa
 
 Server::~Server() = default;
 
-Result<void> Server::start() {
+Result<void> Server::start(std::optional<UniqueFd> listening) {
   auto access = Access::resolve(config_);
   if (!access) return access.error();
   access_ = std::move(*access);
@@ -60,6 +74,7 @@ Result<void> Server::start() {
   if (!directory) return directory.error();
   directory_ = std::make_unique<DirectoryWriter>(std::move(*directory));
   make_cache();
+  progress("Taking over what is in memory");
   if (auto good = take_memory(); !good) return good.error();
   std::vector<GpuUuid> gpus;
   for (const Gpu& gpu : gpus_) gpus.push_back(gpu.uuid);
@@ -82,10 +97,11 @@ Result<void> Server::start() {
       [this](Tier tier, std::uint32_t device) { return name_of_part(tier, device); }});
 
   if (auto good = cache_->recover(); !good) return good.error();
-  if (auto good = open_socket(); !good) return good.error();
+  auto opened = listening ? adopt_socket(std::move(*listening)) : open_socket();
+  if (!opened) return opened.error();
   accept();
   tick();
-  spdlog::info("serving on {}", config_.socket.string());
+  spdlog::info("serving on {}", path_);
   return {};
 }
 
@@ -96,6 +112,7 @@ storage::RecordStoreOptions Server::store_options(const std::filesystem::path& d
   options.segment_bytes = config_.disk.segment_bytes;
   options.sqpoll = config_.disk.io == DiskIo::sqpoll;
   options.force_threads = config_.disk.io == DiskIo::threads;
+  options.progress = [this](const std::string& text) { progress(text); };
   return options;
 }
 
@@ -107,6 +124,7 @@ Result<void> Server::open_disks() {
                                          " segments: give a larger segment_size");
   }
   for (const auto& directory : config_.disk.directories) {
+    progress("Opening the disk tier in " + directory.string());
     auto store = storage::open_record_store(
         store_options(directory),
         [this](std::function<void()> task) { asio::post(io_, std::move(task)); });
@@ -136,17 +154,20 @@ Result<void> Server::open_gpus() {
     }
     const auto gpu = CudaDriver::get().value()->device(static_cast<int>(number));
     if (!gpu) return gpu.error();
-    if (device.capacity_bytes > gpu->memory_bytes) {
-      return make_error(Errc::invalid, "[device] capacity is more than the " +
-                                           std::to_string(gpu->memory_bytes >> 20) +
-                                           " MiB of GPU " + std::to_string(number) + " (" +
-                                           gpu->name + "): give less");
-    }
-    gpus_.push_back({gpu->uuid, number, gpu->name, std::move(*extents)});
+    gpus_.push_back({gpu->uuid, number, gpu->name, std::move(*extents), gpu->memory_bytes});
+    if (auto good = fits_gpu(device.capacity_bytes, gpus_.back()); !good) return good.error();
     spdlog::info("device tier {}: GPU {} ({}, {})", gpus_.size() - 1, number, gpu->name,
                  to_string(gpu->uuid));
   }
   return {};
+}
+
+Result<void> Server::fits_gpu(std::uint64_t capacity_bytes, const Gpu& gpu) {
+  if (gpu.memory_bytes == 0 || capacity_bytes <= gpu.memory_bytes) return {};
+  return make_error(Errc::invalid, "[device] capacity is more than the " +
+                                       std::to_string(gpu.memory_bytes >> 20) + " MiB of GPU " +
+                                       std::to_string(gpu.number) + " (" + gpu.name +
+                                       "): give less");
 }
 
 BlockCache::Options Server::cache_options() const {
@@ -165,8 +186,7 @@ BlockCache::Options Server::cache_options() const {
   options.disk.segments_bytes = storage::segment_capacity_bytes(store_options(disk.directories[0]));
   options.disk.segment_bytes = disk.segment_bytes;
   options.disk.write_queue_max = limits::kWriteThroughQueueMax;
-  // So that a slow disk cannot pin the host tier.
-  options.disk.write_queue_bytes_max = host.capacity_bytes / 4;
+  options.disk.write_queue_bytes_max = write_queue_bytes_max();
   options.disk.admission = disk.admission;
   return options;
 }
@@ -182,6 +202,9 @@ void Server::make_cache() {
   }
   cache_ = std::make_unique<BlockCache>(cache_options(), std::move(ports));
   cache_->disk().later = [this](std::function<void()> task) { asio::post(io_, std::move(task)); };
+  cache_->disk().on_recovering = [this](const std::string& directory, std::uint64_t blocks) {
+    progress(fmt::format("Taking over what is on disk: {} blocks, in {}", blocks, directory));
+  };
   cache_->on_ready = [this](SessionId id, LeaseId lease,
                             std::span<const BlockCache::Landed> landed) {
     if (const auto at = sessions_.find(id); at != sessions_.end())
@@ -252,6 +275,8 @@ Result<void> Server::open_socket() {
     }
     ::unlink(path.c_str());
   }
+  path_ = path;
+  owns_socket_ = true;
   acceptor_.open(stream_protocol(), error);
   if (!error) acceptor_.bind(stream_protocol::endpoint(path), error);
   if (!error && ::chmod(path.c_str(), config_.socket_mode) != 0) {
@@ -262,6 +287,22 @@ Result<void> Server::open_socket() {
     return make_error(Errc::io, "cannot listen on " + path + ": " + error.message() +
                                     "; the directory must exist and be writable");
   }
+  return {};
+}
+
+Result<void> Server::adopt_socket(UniqueFd listening) {
+  path_ = path_of_socket(listening.get());
+  if (path_ != config_.socket) {
+    spdlog::warn("the service manager's socket is {}: `socket` = {} is not used", path_,
+                 config_.socket.string());
+  }
+  boost::system::error_code error;
+  acceptor_.assign(stream_protocol(), listening.get(), error);
+  if (error) {
+    return make_error(Errc::io,
+                      "the service manager's socket cannot be served: " + error.message());
+  }
+  (void)listening.release();
   return {};
 }
 
@@ -385,7 +426,7 @@ void Server::tick() {
       session->refuse(*late);
       continue;
     }
-    if (now - session->last_heard() > config_.lease_time) session->lease_time_over();
+    if (now - session->last_heard() > session->lease_time()) session->lease_time_over();
   }
   cache_->trim();
   cache_->pass_time(1 +
@@ -397,6 +438,7 @@ void Server::tick() {
   }
   scrubber_->tick();
   admin_->end_pins(now);
+  cache_->shrink();
   timer_.expires_after(kTick);
   timer_.async_wait([this](boost::system::error_code error) {
     if (!error && !stopping_) tick();
@@ -408,7 +450,7 @@ void Server::stop() {
   spdlog::info("stopping: {} blocks wait for the disk", cache_->disk().queued());
   boost::system::error_code ignored;
   acceptor_.close(ignored);
-  ::unlink(config_.socket.c_str());
+  if (owns_socket_) ::unlink(path_.c_str());
   accept_timer_.cancel();
   timer_.cancel();
   const auto sessions = sessions_;
@@ -418,12 +460,23 @@ void Server::stop() {
   stop_timer_.async_wait([this](boost::system::error_code error) {
     if (!error) finish_stop();
   });
+  report_stop();
   cache_->flush([this](const Result<void>&) { finish_stop(); });
+}
+
+void Server::report_stop() {
+  progress(fmt::format("Saving: {} blocks wait for the disk", cache_->disk().queued()));
+  timer_.expires_after(kTick);
+  timer_.async_wait([this](boost::system::error_code error) {
+    if (!error) report_stop();
+  });
 }
 
 void Server::finish_stop() {
   if (std::exchange(stopped_, true)) return;
   stop_timer_.cancel();
+  timer_.cancel();
+  if (!stores_.empty()) progress("Closing the disk tier");
   for (const auto& store : stores_) store->close();
   io_.stop();
 }

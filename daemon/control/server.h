@@ -7,6 +7,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "client/base/cuda_driver.h"
 #include "daemon/config.h"
@@ -28,13 +29,26 @@ class Server {
   Server(boost::asio::io_context& io, const Config& config, PassedDescriptors& passed);
   ~Server();
 
-  // Opens the tiers and the socket. Errors: invalid, io, version, refused; each names the setting
-  // to mend.
-  Result<void> start();
+  // Opens the tiers and the socket, or serves on `listening`, which the service manager made and
+  // keeps. Errors: invalid, io, version, refused; each names the setting to mend.
+  Result<void> start(std::optional<UniqueFd> listening = {});
 
   // Ends every session, writes what waits for the disk (at most for `shutdown_timeout`), closes the
   // tiers and then lets the io_context run out of work.
   void stop();
+
+  // Takes over from `fresh` what can change while it runs, and says in the log, key by key, what
+  // changed and what waits for a restart (those keys keep the values that are in effect).
+  struct Reloaded {
+    std::vector<std::string> applied, waiting;  // keys: section.name
+  };
+  Reloaded reload(const Config& fresh);
+
+  // Where clients connect; once it is started.
+  const std::string& serving_on() const noexcept { return path_; }
+
+  // What start() and stop() are about, now and then; on the thread that called them.
+  std::function<void(const std::string&)> on_progress;
 
   // On the control thread, after start().
   Snapshot snapshot();
@@ -44,8 +58,11 @@ class Server {
   Result<void> open_gpus();
   storage::RecordStoreOptions store_options(const std::filesystem::path& directory) const;
   Result<void> open_socket();
+  Result<void> adopt_socket(UniqueFd listening);
   void make_cache();
   BlockCache::Options cache_options() const;
+  // So that a slow disk cannot pin the host tier.
+  std::uint64_t write_queue_bytes_max() const noexcept { return config_.host.capacity_bytes / 4; }
   void connect_memory(MemoryTier& memory);
   void register_with_disks(const storage::Extent& extent);
   // server_restart.cc
@@ -61,7 +78,20 @@ class Server {
   void session_ended(SessionId id);
   void process_ended(ProcessId process);
   void tick();
+  void report_stop();
   void finish_stop();
+  void progress(const std::string& text) const {
+    if (on_progress) on_progress(text);
+  }
+  // server_reload.cc
+  Result<void> take_log_level(const Config& fresh);
+  Result<void> take_lease_time(const Config& fresh);
+  Result<void> take_shutdown_timeout(const Config& fresh);
+  Result<void> take_host_capacity(const Config& fresh);
+  Result<void> take_device_capacity(const Config& fresh);
+  Result<void> take_admission(const Config& fresh);
+  Result<void> take_scrub_rate(const Config& fresh);
+  void take_tenants(const Config& fresh, const Tenants& before, Reloaded& result);
   // server_status.cc
   void fill_status(const Peer& peer, wire::Status::Builder status) const;
   void fill_tenants(const Peer& peer, wire::Status::Builder status) const;
@@ -82,7 +112,7 @@ class Server {
   std::string name_of_part(Tier tier, std::uint32_t device) const;
 
   boost::asio::io_context& io_;
-  const Config& config_;
+  Config config_;  // in effect
   PassedDescriptors& passed_;
   KeptMemory kept_;
   // One a GPU of the device tier, in the order that gives each its number in the daemon.
@@ -91,7 +121,9 @@ class Server {
     std::uint32_t number;
     std::string name;
     std::unique_ptr<storage::MemoryExtents> extents;
+    std::uint64_t memory_bytes = 0;  // 0: not a GPU's
   };
+  static Result<void> fits_gpu(std::uint64_t capacity_bytes, const Gpu& gpu);
   std::vector<Gpu> gpus_;
   std::unique_ptr<storage::MemoryExtents> host_extents_;
   std::vector<std::unique_ptr<storage::RecordStore>> stores_;  // as [disk] directories
@@ -109,6 +141,8 @@ class Server {
   boost::asio::steady_timer stop_timer_;
   boost::asio::steady_timer late_reads_timer_;  // of an earlier daemon
   std::map<SessionId, std::shared_ptr<Session>> sessions_;
+  std::string path_;          // of the socket
+  bool owns_socket_ = false;  // made it, and so removes it
   SessionId next_session_ = 1;
   NamespaceLabels labels_{limits::kNamespaceLabelsMax};
   std::chrono::steady_clock::time_point started_;

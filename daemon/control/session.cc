@@ -19,6 +19,7 @@ Session::Session(SessionId id, ProcessId process, Peer peer, Socket socket, Sess
       socket_(std::move(socket)),
       context_(context),
       ended_(std::move(ended)),
+      lease_time_(context.lease_time),
       writer_(limits::kSessionOutputBytesMax),
       began_(std::chrono::steady_clock::now()),
       tokens_(context.limits.requests_per_second),

@@ -85,6 +85,8 @@ class Session : public std::enable_shared_from_this<Session> {
   const std::string& name() const noexcept { return name_; }
   bool read_only() const noexcept { return read_only_; }
   std::size_t unsent_bytes() const noexcept { return writer_.bytes(); }
+  // What the client was told in hello.
+  std::chrono::milliseconds lease_time() const noexcept { return lease_time_; }
   std::span<const std::uint16_t> namespaces() const noexcept { return namespaces_; }
   Clock::time_point began() const noexcept { return accepted_; }
   void lease_time_over();
@@ -157,6 +159,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::uint32_t device_ = kNoDevice;  // its GPU's number
   bool greeted_ = false;
   bool read_only_ = false;
+  std::chrono::milliseconds lease_time_;
   bool open_ = true;
   bool write_waiting_ = false;
   std::uint32_t flushes_ = 0;

@@ -162,6 +162,7 @@ Result<void> Session::on_hello(std::uint64_t id, wire::Hello::Reader hello) {
   spdlog::info("session {}: {} (pid {}, uid {}, gid {}){}{}", id_, name_, peer_.pid, peer_.uid,
                peer_.gid, read_only_ ? ", read-only" : "",
                context_.access.is_admin(peer_) ? ", administrator" : "");
+  lease_time_ = context_.lease_time;
   UniqueFd directory(::fcntl(context_.directory.fd(), F_DUPFD_CLOEXEC, 0));
   if (!directory) {
     end("no file descriptor left for the directory");
@@ -174,7 +175,7 @@ Result<void> Session::on_hello(std::uint64_t id, wire::Hello::Reader hello) {
         welcome.setVersion(wire::kProtocolVersion);
         welcome.setFeatures(wire::kFeatures);
         welcome.setBootId({reinterpret_cast<const kj::byte*>(context_.boot_id.data()), 16});
-        welcome.setLeaseMs(static_cast<std::uint32_t>(context_.lease_time.count()));
+        welcome.setLeaseMs(static_cast<std::uint32_t>(lease_time_.count()));
         welcome.setDirectoryBytes(context_.directory.bytes());
         welcome.setFrameBytesMax(wire::kFrameBytesMax);
         welcome.setDevice(static_cast<std::uint8_t>(device_));

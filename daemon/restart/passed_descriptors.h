@@ -3,7 +3,9 @@
 // name, each to whoever knows what it is.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +25,11 @@ class PassedDescriptors {
 
   // Those of this name, in the order in which they were passed; each is handed out once.
   std::vector<UniqueFd> take(const std::string& name);
+  // The unix stream socket that listens; none where none was passed. Errors: invalid (several: only
+  // one can be served).
+  Result<std::optional<UniqueFd>> take_listening_socket();
+  // Of host memory behind them.
+  std::uint64_t memory_bytes() const;
   // The names that begin so, of what nobody has taken.
   std::vector<std::string> names(std::string_view prefix = {}) const;
 

@@ -17,15 +17,20 @@ constexpr std::size_t kSegmentsPerProgress = 64;
 
 class Scan {
  public:
-  Scan(Index& index, const Segments& segments) : index_(index), segments_(segments) {}
+  using Progress = std::function<void(const std::string&)>;
+  Scan(Index& index, const Segments& segments, const Progress& progress)
+      : index_(index), segments_(segments), progress_(progress) {}
 
   Result<std::uint64_t> run() {
     const auto ids = segments_.present();
     for (std::size_t i = 0; i < ids.size(); ++i) {
       if (const auto scanned = scan(ids[i]); !scanned) return scanned.error();
       if ((i + 1) % kSegmentsPerProgress == 0 || i + 1 == ids.size()) {
-        spdlog::info("rebuilding the index: {} of {} segments read, {} records found", i + 1,
-                     ids.size(), found_.size());
+        const auto text =
+            fmt::format("rebuilding the index: {} of {} segments read, {} records found", i + 1,
+                        ids.size(), found_.size());
+        spdlog::info(text);
+        if (progress_) progress_(text);
       }
     }
     return found_.size();
@@ -68,6 +73,7 @@ class Scan {
 
   Index& index_;
   const Segments& segments_;
+  const Progress& progress_;
   Index::Batch batch_;
   std::set<Key> found_;
   std::vector<std::byte> slot_;
@@ -75,8 +81,9 @@ class Scan {
 
 }  // namespace
 
-Result<std::uint64_t> rebuild_index(Index& index, const Segments& segments) {
-  return Scan(index, segments).run();
+Result<std::uint64_t> rebuild_index(Index& index, const Segments& segments,
+                                    const std::function<void(const std::string&)>& progress) {
+  return Scan(index, segments, progress).run();
 }
 
 }  // namespace kvtier::storage

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string>
 
 #include "kvtier/result.h"
 #include "storage/disk/index.h"
@@ -11,8 +13,9 @@
 namespace kvtier::storage {
 
 // Indexes every intact record; last accesses and namespaces are not in the segments and stay
-// unknown. Says in the log how far it is. Returns the number of records. Errors: io, no_space (of
-// the index).
-Result<std::uint64_t> rebuild_index(Index& index, const Segments& segments);
+// unknown. Says in the log, and to `progress`, how far it is. Returns the number of records.
+// Errors: io, no_space (of the index).
+Result<std::uint64_t> rebuild_index(Index& index, const Segments& segments,
+                                    const std::function<void(const std::string&)>& progress = {});
 
 }  // namespace kvtier::storage

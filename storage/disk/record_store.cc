@@ -25,12 +25,14 @@ constexpr std::uint64_t kStampsQueuedMax = 1 << 16;
 
 // Makes a new index from what the segments hold.
 Result<std::unique_ptr<Index>> rebuilt_index(const StoreDirectory& directory,
-                                             const Segments& segments, std::uint64_t bytes_max) {
+                                             const Segments& segments,
+                                             const RecordStoreOptions& options) {
+  const std::uint64_t bytes_max = index_capacity_bytes(options);
   if (const auto removed = Index::remove(directory.index()); !removed) return removed.error();
   KVTIER_STORAGE_POINT("storage.rebuild.index_removed");
   auto index = Index::open(directory.index(), directory.id(), bytes_max);
   if (!index) return index;
-  const auto records = rebuild_index(**index, segments);
+  const auto records = rebuild_index(**index, segments, options.progress);
   if (!records) return records.error();
   if (const auto marked = (*index)->mark_complete(); !marked) return marked.error();
   KVTIER_STORAGE_POINT("storage.rebuild.complete");
@@ -44,7 +46,8 @@ struct OpenedIndex {
 };
 
 Result<OpenedIndex> open_index(const StoreDirectory& directory, const Segments& segments,
-                               std::uint64_t bytes_max) {
+                               const RecordStoreOptions& options) {
+  const std::uint64_t bytes_max = index_capacity_bytes(options);
   OpenedIndex opened;
   auto index = Index::open(directory.index(), directory.id(), bytes_max, Index::Compaction::held);
   auto contents = index ? (*index)->load() : Result<Index::Contents>(index.error());
@@ -55,7 +58,7 @@ Result<OpenedIndex> open_index(const StoreDirectory& directory, const Segments& 
                  contents ? directory.index().string() + " was missing or incomplete"
                           : contents.error().message);
     if (index) index->reset();
-    index = rebuilt_index(directory, segments, bytes_max);
+    index = rebuilt_index(directory, segments, options);
     if (!index) return index.error();
     contents = (*index)->load();
     if (!contents) return contents.error();
@@ -259,7 +262,7 @@ Result<std::unique_ptr<RecordStore>> open_record_store(const RecordStoreOptions&
   auto segments = std::make_unique<Segments>(directory->segments(), directory->id(),
                                              options.segment_bytes, segments_max(options));
   if (const auto loaded = segments->load(); !loaded) return loaded.error();
-  auto opened = open_index(*directory, *segments, index_capacity_bytes(options));
+  auto opened = open_index(*directory, *segments, options);
   if (!opened) return opened.error();
   if (const auto pruned = prune(*opened, *segments); !pruned) return pruned.error();
   KVTIER_STORAGE_POINT("storage.open.pruned");

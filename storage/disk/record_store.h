@@ -65,6 +65,8 @@ struct RecordStoreOptions {
   // An offline store is probed after `probe_first`, then after twice as long each time; an online
   // one looks as often as `check_interval` whether its directory is still there.
   std::chrono::milliseconds probe_first{100}, probe_max{5000}, check_interval{1000};
+  // Told how far opening is where that takes long; on the caller's thread.
+  std::function<void(const std::string&)> progress;
 };
 
 // Scrubs under way, and so the store's own buffers for them.

@@ -90,6 +90,8 @@ class MemoryExtents {
   // An extent of so many bytes will be wanted soon: its memory is made ready in the background, one
   // at a time. create() does not wait for it, and takes it as far as it is ready.
   virtual void prepare(std::uint64_t bytes) = 0;
+  // What prepare() made or makes is not wanted any more, and is given back.
+  virtual void forget_prepared() {}
 };
 
 struct MemfdOptions {

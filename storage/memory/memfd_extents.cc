@@ -47,6 +47,12 @@ class MemfdExtents final : public MemoryExtents {
     spare_ = std::move(*made);
   }
 
+  void forget_prepared() override {
+    if (!spare_) return;
+    helper_->stop();
+    spare_.reset();
+  }
+
  private:
   struct Memory {
     UniqueFd fd;

@@ -77,6 +77,31 @@ TEST(ConfigTest, a_size_is_neither_negative_nor_too_large_nor_uneven) {
   expect_error("[disk]\nsegment_size = 4096\n", "2:16", "at least 65536 bytes");
 }
 
+TEST(ConfigTest, the_host_tier_may_be_a_share_of_the_machine_or_as_suits_it) {
+  EXPECT_EQ(parse_config("", "k")->host.sizing, Sizing::automatic);
+  const auto share = parse_config("[host]\ncapacity = '25%'\n", "k");
+  ASSERT_TRUE(share);
+  EXPECT_EQ(share->host.sizing, Sizing::share);
+  EXPECT_EQ(share->host.share_percent, 25U);
+  EXPECT_NE(to_toml(*share).find("capacity = '25%'"), std::string::npos) << to_toml(*share);
+  EXPECT_EQ(parse_config("[host]\ncapacity = '1GiB'\n", "k")->host.sizing, Sizing::fixed);
+  for (const char* wrong : {"'0%'", "'91%'", "'%'", "'2.5%'", "'-5%'", "'automatic'"})
+    expect_error(std::string("[host]\ncapacity = ") + wrong + "\n", "2:12", "or \"auto\"");
+  expect_error("[device]\ncapacity = '25%'\n", "2:12", "expected a size");
+}
+
+TEST(ConfigTest, changes_are_named_with_both_values_as_a_file_has_them) {
+  const auto from = parse_config("[host]\ncapacity = '1GiB'\n", "k").value();
+  const auto to = parse_config("log_level = 'warn'\n[host]\ncapacity = 'auto'\n", "k").value();
+  const auto changes = changes_between(from, to);
+  ASSERT_EQ(changes.size(), 2U);
+  EXPECT_EQ(changes[0].key, "log_level");
+  EXPECT_EQ(changes[1].key, "host.capacity");
+  EXPECT_NE(changes[1].from.find("1GiB"), std::string::npos);
+  EXPECT_NE(changes[1].to.find("auto"), std::string::npos);
+  EXPECT_TRUE(changes_between(to, to).empty());
+}
+
 TEST(ConfigTest, gpus_are_different_numbers_and_at_least_one) {
   for (const char* wrong : {"[]", "[0, 0]", "[-1]", "[64]", "0", "['GPU-1']",
                             "[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]"}) {

@@ -34,10 +34,11 @@ Scratch::~Scratch() {
 }
 
 Kvtierd::Kvtierd(const Scratch& scratch, const std::string& config, const std::string& argument,
-                 ServiceManager* manager) {
+                 ServiceManager* manager, const std::function<void()>& in_child) {
   static int started = 0;
   const std::string number = std::to_string(started++);
   const std::string file = (scratch / ("config-" + number)).string();
+  config_file_ = file;
   std::ofstream(file) << config;
   output_ = scratch / ("output-" + number);
   const std::string output = output_.string();
@@ -54,6 +55,7 @@ Kvtierd::Kvtierd(const Scratch& scratch, const std::string& config, const std::s
   const int out = ::open(output.c_str(), O_CREAT | O_WRONLY | O_APPEND, 0600);
   ::dup2(out, STDOUT_FILENO);
   ::dup2(out, STDERR_FILENO);
+  if (in_child) in_child();
   ::execl(KVTIER_DAEMON, "kvtierd", "--config", file.c_str(),
           argument.empty() ? nullptr : argument.c_str(), nullptr);
   ::_exit(127);

@@ -29,9 +29,10 @@ class Scratch {
 class Kvtierd {
  public:
   // With `config` (TOML) in a file of `scratch`. Does not wait for anything. A manager, where there
-  // is one, outlives it.
+  // is one, outlives it. `in_child` runs just before the program does.
   Kvtierd(const Scratch& scratch, const std::string& config, const std::string& argument = "",
-          ServiceManager* manager = nullptr);
+          ServiceManager* manager = nullptr,
+          const std::function<void()>& in_child = {});
   ~Kvtierd();
   Kvtierd(const Kvtierd&) = delete;
 
@@ -41,11 +42,13 @@ class Kvtierd {
   // time.
   int wait();
   bool running();
+  // The file it was given with --config.
+  const std::filesystem::path& config_file() const noexcept { return config_file_; }
   // What it wrote to stdout and stderr.
   std::string output() const;
 
  private:
-  std::filesystem::path output_;
+  std::filesystem::path config_file_, output_;
   pid_t pid_ = -1;
   int status_ = -1;
 };

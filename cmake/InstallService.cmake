@@ -1,0 +1,20 @@
+# Run at installation: puts the units, the configuration and what makes user and directories under the prefix,
+# with the paths of that prefix in them. Under /usr the configuration is in /etc.
+set(SBINDIR ${CMAKE_INSTALL_PREFIX}/sbin)
+if(CMAKE_INSTALL_PREFIX STREQUAL "/usr")
+  set(SYSCONFDIR /etc/kvtier)
+else()
+  set(SYSCONFDIR ${CMAKE_INSTALL_PREFIX}/etc/kvtier)
+endif()
+set(from ${KVTIER_SOURCE_DIR}/systemd)
+configure_file(${from}/kvtierd.service.in ${KVTIER_STAGE}/kvtierd.service @ONLY)
+configure_file(${from}/kvtier.sysusers ${KVTIER_STAGE}/sysusers/kvtier.conf COPYONLY)
+configure_file(${from}/kvtier.tmpfiles ${KVTIER_STAGE}/tmpfiles/kvtier.conf COPYONLY)
+set(lib ${CMAKE_INSTALL_PREFIX}/lib)
+file(INSTALL ${KVTIER_STAGE}/kvtierd.service ${from}/kvtierd.socket DESTINATION ${lib}/systemd/system)
+file(INSTALL ${KVTIER_STAGE}/sysusers/kvtier.conf DESTINATION ${lib}/sysusers.d)
+file(INSTALL ${KVTIER_STAGE}/tmpfiles/kvtier.conf DESTINATION ${lib}/tmpfiles.d)
+# An administrator's file stays; dpkg sees to that by itself.
+if(DEFINED ENV{DESTDIR} OR NOT EXISTS ${SYSCONFDIR}/kvtierd.toml)
+  file(INSTALL ${from}/kvtierd.toml DESTINATION ${SYSCONFDIR})
+endif()

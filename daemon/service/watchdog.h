@@ -1,0 +1,27 @@
+// Tells the service manager that the control loop turns, from a timer on that loop itself: a loop
+// that does not progress says nothing, and is killed and started again.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <functional>
+
+namespace kvtier::daemon {
+
+class Watchdog {
+ public:
+  // Calls `alive` three times in `time`, from now on and on the thread that runs `io`; never where
+  // `time` is zero. `io` outlives this.
+  Watchdog(boost::asio::io_context& io, std::chrono::microseconds time,
+           std::function<void()> alive);
+
+ private:
+  void feed();
+
+  std::chrono::microseconds every_;
+  std::function<void()> alive_;
+  boost::asio::steady_timer timer_;
+};
+
+}  // namespace kvtier::daemon

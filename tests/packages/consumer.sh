@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# What `cmake --install` puts under a prefix is enough for another project: it is built through CMake and through
+# pkg-config, and runs against a daemon. consumer.sh BUILD_DIR
+set -euo pipefail
+build=$(realpath "$1")
+here=$(realpath "$(dirname "$0")")
+work=$(mktemp -d)
+daemon=
+trap '[[ -z $daemon ]] || kill "$daemon"; rm -rf "$work"' EXIT
+
+for component in libkvtier0 libkvtier-dev; do
+  cmake --install "$build" --prefix "$work/usr" --component $component >/dev/null
+done
+exported=$(nm -DC --defined-only "$work"/usr/lib/*/libkvtier.so.0 | grep -v ' A ')
+if grep -v 'kvtier::' <<<"$exported" || grep -E 'kvtier::(session|wire|daemon|cuda)::' <<<"$exported"; then
+  echo "consumer: the library exports what is not its own" >&2
+  exit 1
+fi
+
+cmake -S "$here" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$work/usr" -DCMAKE_BUILD_TYPE=Debug >/dev/null
+cmake --build "$work/cmake" >/dev/null
+export PKG_CONFIG_PATH
+PKG_CONFIG_PATH=$(dirname "$work"/usr/lib/*/pkgconfig/libkvtier.pc)
+# shellcheck disable=SC2046
+${CXX:-c++} -std=c++20 "$here/example.cc" -o "$work/by-pkg-config" $(pkg-config --cflags --libs libkvtier)
+
+cat > "$work/kvtierd.toml" <<END
+socket = "$work/socket"
+[host]
+capacity = "64MiB"
+extent_size = "32MiB"
+END
+"$build/bin/kvtierd" --config "$work/kvtierd.toml" 2>"$work/log" &
+daemon=$!
+export LD_LIBRARY_PATH
+LD_LIBRARY_PATH=$(dirname "$work"/usr/lib/*/libkvtier.so.0)
+"$work/cmake/kvtier-example" "$work/socket" fill 2
+for program in "$work/cmake/kvtier-example" "$work/by-pkg-config"; do
+  "$program" "$work/socket" hit 1 | tee "$work/answer"
+  grep -q '"blocks": 16, "device": 0, "host": 16, "disk": 0' "$work/answer"
+done
