@@ -6,7 +6,8 @@ set -euo pipefail
 packages=(
   build-essential cmake ninja-build pkg-config git ca-certificates python3
   capnproto libcapnp-dev libboost1.81-dev libcli11-dev libgtest-dev liburing-dev libpcre2-dev
-  librocksdb-dev libspdlog-dev libssl-dev libtomlplusplus-dev libxxhash-dev nlohmann-json3-dev
+  librocksdb-dev libsentencepiece-dev libspdlog-dev libssl-dev libtomlplusplus-dev libutf8proc-dev
+  libxxhash-dev nlohmann-json3-dev
 )
 
 missing=()
