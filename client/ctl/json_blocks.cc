@@ -144,17 +144,4 @@ Json to_json(wire::SessionInfo::Reader session) {
   return json;
 }
 
-// The highest number stands for no quota; JSON has 0 for it.
-Json to_json(wire::Tenant::Reader tenant) {
-  Json json;
-  json["tenant"] = tenant.getName().cStr();
-  json["used_bytes"] = per_tier(tenant.getUsedBytes());
-  json["quota_bytes"] = per_tier(tenant.getQuotaBytes());
-  json["guaranteed_bytes"] = per_tier(tenant.getGuaranteedBytes());
-  for (auto& bytes : json["quota_bytes"]) {
-    if (bytes == ~std::uint64_t{0}) bytes = 0;
-  }
-  return json;
-}
-
 }  // namespace kvtier::ctl

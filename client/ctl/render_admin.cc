@@ -139,8 +139,8 @@ std::string render_quotas(const Json& quotas) {
     const std::string tenant = t["tenant"].get<std::string>();
     for (const auto& [tier, used] : t["used_bytes"].items()) {
       const auto bytes = [&](const char* field) {
-        const auto value = t[field].value(tier, std::uint64_t{0});
-        return value == 0 ? std::string("-") : human_bytes(value);
+        const Json value = t[field].value(tier, Json());
+        return value.is_null() ? std::string("-") : human_bytes(value.get<std::uint64_t>());
       };
       table.add({tenant.empty() ? "(none)" : tenant, tier, human_bytes(used.get<std::uint64_t>()),
                  bytes("quota_bytes"), bytes("guaranteed_bytes")});
