@@ -7,7 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tests/e2e/command.h"
+#include "tests/e2e/run_program.h"
 #include "tests/e2e/daemon_process.h"
 
 namespace kvtier::e2e {

@@ -4,7 +4,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tests/e2e/command.h"
 #include "tests/e2e/daemon_process.h"
 #include "tests/e2e/run_program.h"
 
