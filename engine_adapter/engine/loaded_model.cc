@@ -57,7 +57,7 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const std::filesystem::pa
   auto tokenizer = Tokenizer::load_model(folder);
   if (!tokenizer) return tokenizer.error();
   if (tokenizer->ids_end() > config->vocab_size) {
-    return make_error(Errc::invalid, folder.string() + ": the tokenizer has token id " +
+    return make_error(Errc::invalid, folder.string() + ": the tokenizer (tokenizer.json or tokenizer.model) has token id " +
                                          std::to_string(tokenizer->ids_end() - 1) +
                                          ", but the model's vocab_size is " +
                                          std::to_string(config->vocab_size) +
