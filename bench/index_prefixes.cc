@@ -162,7 +162,7 @@ void IndexPrefixes::insert(std::span<const Key> keys, std::span<const Key> paren
       catalogue_->prefetch(keys.subspan(i + kPiece, std::min(kPiece, keys.size() - i - kPiece)));
     }
     const auto index = static_cast<std::uint32_t>(i % kPrefixBlocks);
-    const BlockId id = catalogue_->add(ns_, keys[i], index);
+    const BlockId id = catalogue_->add(ns_, keys[i], parents[i], index);
     catalogue_->place(id, Tier::disk, {0, id.value}, parents[i]);
   }
 }

@@ -451,6 +451,9 @@ const Settings& settings() {
       {"index",
        {{"blocks_max", integer(
                            [](Config & c) -> auto& { return c.index_blocks_max; }, 16, 1 << 29)}}},
+      {"pins",
+       {{"percent_max", integer(
+                            [](Config & c) -> auto& { return c.pinned_percent_max; }, 0, 90)}}},
       // Every block passes through the host tier; there may be no device tier.
       {"host", memory_settings(
                    [](Config & c) -> auto& { return c.host; }, host_capacity())},

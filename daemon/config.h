@@ -37,6 +37,7 @@ struct Config {
   std::string log_level = "info";
 
   std::uint32_t index_blocks_max = 1U << 20;
+  std::uint32_t pinned_percent_max = 25;  // of each tier, for `kvtierctl pin`
 
   struct Memory {
     std::uint64_t capacity_bytes = 0;

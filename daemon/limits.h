@@ -47,6 +47,12 @@ inline constexpr std::uint32_t kExtentBits = kDiskSegmentBits;
 inline constexpr std::uint32_t kRepublishStep =
     4096;                                          // slots of a device that went, in a loop turn
 inline constexpr std::uint32_t kScrubStep = 4096;  // slots a scrub passes in a loop turn
+inline constexpr std::uint32_t kWalkStep = 8192;   // blocks an admin command passes in a loop turn
+inline constexpr std::uint32_t kVisitStep = 512;   // of them, those it does something to
+inline constexpr std::uint32_t kAdminJobsMax = 16;  // admin commands under way
+inline constexpr std::uint32_t kPinsMax = 1U << 18;  // blocks pinned, once a tier
+inline constexpr std::uint32_t kPinSecondsMax = 30 * 86'400;
+inline constexpr std::uint64_t kInspectBytesMax = 4U << 20;  // of a record verified in a loop turn
 inline constexpr std::uint32_t kOrphanNamespacesMax = kNamespacesMax / 2;  // known by id alone
 // The cache's logical clock cannot have come so far: a later stamp is damage.
 inline constexpr std::uint64_t kStampsMax = 1ULL << 56;

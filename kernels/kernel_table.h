@@ -42,12 +42,13 @@ struct SequenceKv {
 
 // The "as stored" rule: the row at position p, in block b = p / block_tokens, attends to blocks 0
 // .. b-1 through their records and to tokens 0 .. p % block_tokens of block b through the exact
-// pages.
+// pages; with a window of W only to the tokens p-W+1 .. p.
 struct AttentionArgs {
   const RecordLayout* layout = nullptr;
   std::uint32_t layer = 0;
   std::uint32_t rows = 0;
   std::uint32_t heads = 0;                      // query heads, a multiple of layout->kv_heads
+  std::uint32_t window = 0;                     // tokens that a row sees, itself included; 0: all
   float scale = 0;                              // usually 1 / sqrt(head_dim_k)
   const float* q = nullptr;                     // [rows][heads][head_dim_k], after RoPE
   float* out = nullptr;                         // [rows][heads][head_dim_v]

@@ -28,16 +28,23 @@ const KernelTable* cpu_kernels_named(const char* name) noexcept;
 void set_cpu_threads(unsigned threads) noexcept;
 
 struct RopeScaling {
-  enum class Kind : std::uint8_t { none, linear, llama3 } kind = Kind::none;
+  enum class Kind : std::uint8_t { none, linear, llama3, yarn } kind = Kind::none;
   float factor = 1;
   float low_freq_factor = 1;                    // llama3
   float high_freq_factor = 4;                   // llama3
-  std::uint32_t original_max_positions = 8192;  // llama3
+  std::uint32_t original_max_positions = 8192;  // llama3, yarn
+  float beta_fast = 32;                         // yarn
+  float beta_slow = 1;                          // yarn
+  bool truncate = true;                         // yarn
+  // yarn: what rotated Q and K are multiplied with. Attention takes it, squared, into its scale.
+  float attention_factor = 1;
 };
 
 // head_dim / 2 inverse frequencies theta^(-2i/head_dim), scaled as the Llama 3.1 model code does
 // (wavelengths longer than original_max/low are divided by factor, shorter than original_max/high
-// kept, smoothly interpolated between).
+// kept, smoothly interpolated between), or as YaRN does (arXiv:2309.00071: dimensions that turn
+// fewer than beta_slow times within original_max are divided by factor, more than beta_fast times
+// kept, a ramp between).
 std::vector<float> rope_inverse_frequencies(std::uint32_t head_dim, double theta,
                                             const RopeScaling& scaling);
 

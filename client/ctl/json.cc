@@ -5,11 +5,9 @@
 #include <cstring>
 
 #include "client/base/cuda_driver.h"
-#include "kvtier/namespace.h"
 #include "kvtier/tier.h"
 
 namespace kvtier::ctl {
-namespace {
 
 std::string hex(capnp::Data::Reader data) {
   std::string text;
@@ -33,6 +31,8 @@ Json tiers_of(std::uint8_t bits) {
   return tiers;
 }
 
+namespace {
+
 Json to_json(wire::Status::Tier::Reader tier) {
   Json json;
   json["tier"] = tier_name(tier.getTier());
@@ -46,6 +46,11 @@ Json to_json(wire::Status::Tier::Reader tier) {
   json["evictions"] = tier.getEvictions();
   json["failures"] = tier.getFailures();
   json["dropped_writes"] = tier.getDroppedWrites();
+  json["hit_bytes"] = tier.getHitBytes();
+  json["inserted_bytes"] = tier.getInsertedBytes();
+  json["pinned_blocks"] = tier.getPinnedBlocks();
+  json["pinned_bytes"] = tier.getPinnedBytes();
+  json["pinned_bytes_max"] = tier.getPinnedBytesMax();
   json["note"] = tier.getNote().cStr();
   return json;
 }
@@ -76,6 +81,7 @@ Json to_json(wire::Status::Disk::Reader disk) {
   json["cap_bytes"] = disk.getCapBytes();
   json["file_bytes"] = disk.getFileBytes();
   json["blocks"] = disk.getBlocks();
+  json["bytes_read"] = disk.getBytesRead();
   json["bytes_written"] = disk.getBytesWritten();
   json["bytes_written_per_day"] = disk.getBytesWrittenPerDay();
   json["failures"] = disk.getFailures();
@@ -90,52 +96,6 @@ Json to_json(wire::ScrubReport::Pass::Reader pass) {
   json["corrupt"] = pass.getCorrupt();
   json["skipped"] = pass.getSkipped();
   json["duration_ms"] = pass.getDurationMs();
-  return json;
-}
-
-Json to_json(wire::ListReply::Namespace::Reader entry) {
-  Json json;
-  json["id"] = hex(entry.getId());
-  json["blocks"] = entry.getBlocks();
-  Json bytes = Json::object();
-  for (std::uint8_t i = 0; i < entry.getBytes().size(); ++i)
-    bytes[tier_name(i)] = entry.getBytes()[i];
-  json["bytes"] = std::move(bytes);
-  const auto encoded = entry.getEncoded();
-  if (encoded.size() == 0) {
-    json["error"] = "not opened by any client since its records were found";
-    return json;
-  }
-  const auto ns =
-      decode_namespace({reinterpret_cast<const std::byte*>(encoded.begin()), encoded.size()});
-  if (!ns) {
-    json["error"] = ns.error().message;
-    return json;
-  }
-  json["model"] = ns->model;
-  json["adapter"] = ns->adapter;
-  json["tenant"] = ns->tenant;
-  json["layers"] = ns->layers;
-  json["kv_heads"] = ns->kv_heads;
-  json["head_dim_k"] = ns->head_dim_k;
-  json["head_dim_v"] = ns->head_dim_v;
-  json["block_tokens"] = ns->block_tokens;
-  json["format"] = name(ns->format);
-  json["rank"] = ns->rank;
-  json["ranks"] = ns->ranks;
-  json["positions"] = ns->positions;
-  return json;
-}
-
-Json to_json(wire::ListReply::Block::Reader block) {
-  Json json;
-  json["key"] = hex(block.getKey());
-  json["namespace"] = hex(block.getNs());
-  json["block_index"] = block.getBlockIndex();
-  json["tiers"] = tiers_of(block.getTiers());
-  json["leases"] = block.getLeases();
-  json["record_bytes"] = block.getRecordBytes();
-  json["last_access"] = block.getLastAccess();
   return json;
 }
 
@@ -182,6 +142,7 @@ Json to_json(wire::Status::Reader status) {
   Json json;
   json["version"] = status.getVersion().cStr();
   json["boot_id"] = hex(status.getBootId());
+  json["pid"] = status.getPid();
   json["uptime_ms"] = status.getUptimeMs();
   json["tiers"] = Json::array();
   std::uint64_t hits = 0;
@@ -215,15 +176,6 @@ Json to_json(wire::Status::Reader status) {
   for (const auto tenant : status.getTenants()) json["tenants"].push_back(to_json(tenant));
   json["peers"] = Json::array();
   for (const auto peer : status.getPeers()) json["peers"].push_back(to_json(peer));
-  return json;
-}
-
-Json to_json(wire::ListReply::Reader reply) {
-  Json json;
-  json["namespaces"] = Json::array();
-  for (const auto entry : reply.getNamespaces()) json["namespaces"].push_back(to_json(entry));
-  json["blocks"] = Json::array();
-  for (const auto block : reply.getBlocks()) json["blocks"].push_back(to_json(block));
   return json;
 }
 

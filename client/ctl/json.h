@@ -11,7 +11,19 @@ namespace kvtier::ctl {
 using Json = nlohmann::ordered_json;
 
 Json to_json(wire::Status::Reader status);
-Json to_json(wire::ListReply::Reader reply);
+Json to_json(wire::ListReply::Namespace::Reader entry);
+Json to_json(wire::ListReply::Block::Reader block);
+// A further piece of a list: {"namespaces": [...], "blocks": [...]}.
+void append(Json& list, wire::ListReply::Reader piece);
+Json to_json(wire::Inspected::Reader inspected);
+Json to_json(wire::Removed::Reader removed);
+Json to_json(wire::Invalidated::Reader invalidated);
+Json to_json(wire::SessionInfo::Reader session);
+Json to_json(wire::Tenant::Reader tenant);
 Json to_json(wire::ScrubReport::Reader report);
+
+std::string hex(capnp::Data::Reader data);
+std::string tier_name(std::uint8_t tier);
+Json tiers_of(std::uint8_t bits);
 
 }  // namespace kvtier::ctl

@@ -1,58 +1,22 @@
 #include "client/ctl/render.h"
 
-#include <algorithm>
-#include <vector>
-
+#include "client/ctl/table.h"
 #include "client/ctl/units.h"
 
 namespace kvtier::ctl {
 namespace {
-
-// Columns as wide as their widest cell; numbers to the right, text to the left.
-class Table {
- public:
-  struct Column {
-    std::string title;
-    bool number = false;
-  };
-  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {
-    std::vector<std::string> titles;
-    for (const Column& column : columns_) titles.push_back(column.title);
-    rows_.push_back(std::move(titles));
-  }
-
-  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
-
-  std::string text() const {
-    std::string out;
-    for (const auto& row : rows_) {
-      std::string line;
-      for (std::size_t c = 0; c < row.size(); ++c) {
-        const std::string pad(width(c) - row[c].size(), ' ');
-        line += (c == 0 ? "" : "  ") + (columns_[c].number ? pad + row[c] : row[c] + pad);
-      }
-      line.erase(line.find_last_not_of(' ') + 1);
-      out += line + "\n";
-    }
-    return out;
-  }
-
- private:
-  std::size_t width(std::size_t column) const {
-    std::size_t widest = 0;
-    for (const auto& row : rows_) widest = std::max(widest, row[column].size());
-    return widest;
-  }
-
-  std::vector<Column> columns_;
-  std::vector<std::vector<std::string>> rows_;
-};
 
 std::string number(const Json& value) {
   return std::to_string(value.get<std::uint64_t>());
 }
 std::string bytes(const Json& value) {
   return human_bytes(value.get<std::uint64_t>());
+}
+
+std::uint64_t sum(const Json& per_tier) {
+  std::uint64_t total = 0;
+  for (const Json& value : per_tier) total += value.get<std::uint64_t>();
+  return total;
 }
 
 std::string joined(const Json& names) {
@@ -67,6 +31,7 @@ std::string render_tiers(const Json& tiers) {
                {"USED", true},
                {"TAKEN", true},
                {"CAP", true},
+               {"PINNED", true},
                {"BLOCKS", true},
                {"HITS", true},
                {"IN", true},
@@ -75,9 +40,9 @@ std::string render_tiers(const Json& tiers) {
                {"NOTE"}});
   for (const Json& t : tiers) {
     table.add({t["tier"], t["online"].get<bool>() ? "online" : "offline", bytes(t["used_bytes"]),
-               bytes(t["reserved_bytes"]), bytes(t["cap_bytes"]), number(t["blocks"]),
-               number(t["hits"]), number(t["insertions"]), number(t["evictions"]),
-               number(t["failures"]), t["note"]});
+               bytes(t["reserved_bytes"]), bytes(t["cap_bytes"]), bytes(t["pinned_bytes"]),
+               number(t["blocks"]), number(t["hits"]), number(t["insertions"]),
+               number(t["evictions"]), number(t["failures"]), t["note"]});
   }
   return table.text();
 }
@@ -175,7 +140,9 @@ std::string render_namespaces(const Json& namespaces) {
                {"BLOCKS", true},
                {"DEVICE", true},
                {"HOST", true},
-               {"DISK", true}});
+               {"DISK", true},
+               {"HITS", true},
+               {"NOTE"}});
   const auto text = [](const Json& n, const char* field) {
     const std::string value = n.value(field, "");
     return value.empty() ? std::string("-") : value;
@@ -194,17 +161,23 @@ std::string render_namespaces(const Json& namespaces) {
     }
     table.add({n["id"], text(n, "model"), text(n, "adapter"), text(n, "tenant"), text(n, "format"),
                shape, rank, number(n["blocks"]), in_tier("device"), in_tier("host"),
-               in_tier("disk")});
+               in_tier("disk"), std::to_string(sum(n["hits"])),
+               n["invalidated"].get<bool>() ? "invalidated" : n.value("error", "")});
   }
   return table.text();
 }
 
 std::string render_blocks(const Json& blocks) {
-  Table table(
-      {{"KEY"}, {"NAMESPACE"}, {"INDEX", true}, {"TIERS"}, {"LEASES", true}, {"RECORD", true}});
+  Table table({{"KEY"},
+               {"NAMESPACE"},
+               {"INDEX", true},
+               {"TIERS"},
+               {"PINNED"},
+               {"LEASES", true},
+               {"RECORD", true}});
   for (const Json& b : blocks) {
     table.add({b["key"], b["namespace"], number(b["block_index"]), joined(b["tiers"]),
-               number(b["leases"]), bytes(b["record_bytes"])});
+               joined(b["pinned"]), number(b["leases"]), bytes(b["record_bytes"])});
   }
   return table.text();
 }
@@ -260,6 +233,7 @@ std::string render_list(const Json& list) {
   std::string out =
       list["namespaces"].empty() ? "no namespaces\n" : render_namespaces(list["namespaces"]);
   if (!list["blocks"].empty()) out += "\n" + render_blocks(list["blocks"]);
+  if (list["more_blocks"].get<bool>()) out += "... and more: give a larger --limit\n";
   return out;
 }
 

@@ -1,6 +1,9 @@
 #include "client/ctl/units.h"
 
+#include <charconv>
 #include <cstdio>
+#include <map>
+#include <optional>
 
 namespace kvtier::ctl {
 namespace {
@@ -34,6 +37,50 @@ std::string human_duration(std::uint64_t ms) {
 std::string percent(std::uint64_t part, std::uint64_t whole) {
   if (whole == 0) return "-";
   return format("%.1f %%", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
+}
+
+std::string human_rate(double per_second) {
+  if (per_second <= 0) return "0";
+  if (per_second < 1000) return format("%.1f", per_second);
+  return per_second < 1e6 ? format("%.1f k", per_second / 1e3) : format("%.1f M", per_second / 1e6);
+}
+
+namespace {
+
+// The number that `text` begins with, and what follows it without spaces.
+std::pair<std::optional<std::uint64_t>, std::string> number_and_unit(const std::string& text) {
+  std::uint64_t number = 0;
+  const char* end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, number);
+  if (parsed.ec != std::errc{}) return {std::nullopt, {}};
+  std::string unit(parsed.ptr, end);
+  std::erase(unit, ' ');
+  return {number, unit};
+}
+
+}  // namespace
+
+Result<std::uint64_t> parse_bytes(const std::string& text) {
+  static const std::map<std::string, unsigned> kShifts{{"", 0},     {"B", 0},    {"KiB", 10},
+                                                       {"MiB", 20}, {"GiB", 30}, {"TiB", 40}};
+  const auto [number, unit] = number_and_unit(text);
+  const auto shift = kShifts.find(unit);
+  if (!number || shift == kShifts.end() || *number > (std::uint64_t{1} << 62 >> shift->second))
+    return make_error(Errc::invalid, "'" + text + "' is not a size: give 1024, 64MiB or 4GiB");
+  return *number << shift->second;
+}
+
+Result<std::chrono::seconds> parse_duration(const std::string& text) {
+  static const std::map<std::string, std::uint64_t> kSeconds{
+      {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86'400}};
+  const auto [number, unit] = number_and_unit(text);
+  const auto seconds = kSeconds.find(unit);
+  constexpr std::uint64_t kMax = 30 * 86'400;
+  if (!number || seconds == kSeconds.end() || *number == 0 || *number > kMax / seconds->second) {
+    return make_error(Errc::invalid,
+                      "'" + text + "' is not a time from 1s to 30d: give 90s, 15m, 2h or 7d");
+  }
+  return std::chrono::seconds(*number * seconds->second);
 }
 
 }  // namespace kvtier::ctl

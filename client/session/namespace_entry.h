@@ -23,6 +23,8 @@ struct NamespaceEntry {
   const NamespaceId id;
   const RecordLayout layout;
   std::array<SlotPool, 2> pools;  // device and host
+  // The daemon has closed it: nothing is found or kept under it any more. Any thread may ask.
+  std::atomic<bool> invalidated{false};
   SlotPool& pool(Tier tier) noexcept { return pools[index_of(tier)]; }
 
   // Blocks looked up without asking for a lease, all of them misses; not reported yet. Any thread

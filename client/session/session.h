@@ -115,6 +115,7 @@ class Session : public std::enable_shared_from_this<Session> {
                                                           wire::Extent::Reader extent);
   Result<void> map_extent(wire::Frame& frame, wire::Extent::Reader extent);
   Result<void> land(wire::Ready::Reader ready);
+  void close_namespace(std::uint32_t handle);
   void send();
   Result<void> check_answers();
   bool overdue() const;

@@ -55,6 +55,29 @@ void Session::open_on_daemon(const std::shared_ptr<NamespaceEntry>& ns) {
       done);
 }
 
+// Not opened again by itself, not even on the next connection: this engine has the old weights. One
+// that has loaded new ones opens the namespace anew.
+void Session::close_namespace(std::uint32_t handle) {
+  std::shared_ptr<NamespaceEntry> closed;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find_if(namespaces_, [&](const auto& ns) {
+      return ns->state == NamespaceEntry::State::open && ns->handle == handle;
+    });
+    if (found == namespaces_.end()) return;
+    closed = *found;
+    namespaces_.erase(found);
+  }
+  closed->invalidated = true;
+  closed->state = NamespaceEntry::State::refused;
+  closed->refusal = make_error(
+      Errc::refused, "model " + closed->ns.model +
+                         " was invalidated because its weights were updated: load the new ones and "
+                         "open the namespace again");
+  for (SlotPool& pool : closed->pools) abandon(pool.clear());
+  slots_changed_();
+}
+
 void Session::with_handle(NamespaceEntry& ns, std::function<void(Result<std::uint32_t>)> use) {
   if (!connection_) return use(not_connected());
   switch (ns.state) {
@@ -146,6 +169,10 @@ Result<void> Session::take_slots(NamespaceEntry& ns, Tier tier,
         return malformed("a reserved slot that is in no extent");
       slots.push_back({std::move(ref), connection_, right_});
     }
+  }
+  if (ns.invalidated) {
+    abandon(slots);
+    slots.clear();
   }
   ns.pool(tier).arrive(std::move(slots), Clock::now());
   return {};

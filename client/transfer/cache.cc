@@ -29,6 +29,7 @@ class CacheImpl final : public Cache {
   const RecordLayout& layout() const noexcept override { return ns_->layout; }
 
   Match match(std::span<const Token> tokens) const noexcept override {
+    if (ns_->invalidated) return {};
     return parts_.session->directory().read([&](const DirectoryView* view) {
       return view == nullptr ? Match{}
                              : match_prefix(*view, ns_->id, ns_->layout.block_tokens, tokens);
@@ -100,7 +101,7 @@ class CacheImpl final : public Cache {
       return nullptr;
     }
     work.first_block = first_block;
-    work.blocks = parts_.budget->take(offered);
+    work.blocks = ns_->invalidated ? 0 : parts_.budget->take(offered);
     drop(offered - work.blocks, DropReason::queue_full);
     if (work.blocks == 0) return nullptr;
     const auto prefix = tokens.first(std::size_t{first_block + work.blocks} * block_tokens);

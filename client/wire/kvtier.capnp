@@ -33,7 +33,7 @@ struct Message {
     done @19 :Void;
     statusReply @20 :Status;
     listReply @21 :ListReply;
-    dropped @22 :UInt64;         # blocks dropped
+    dropped @22 :Removed;
 
     # Events, id 0.
     extent @23 :Extent;          # with the extent's descriptor; before anything that names it
@@ -47,7 +47,36 @@ struct Message {
     releasePartly @29 :List(Release);  # as release, where not every block was of use; no reply
     letGo @30 :Void;             # the client writes no more to slots that its earlier sessions had reserved; no
                                  # reply
+    inspect @31 :InspectRequest; # answered by inspected
+    inspected @32 :Inspected;
+    pin @33 :PinRequest;         # answered by pinned
+    pinned @34 :Pinned;
+    unpin @35 :UnpinRequest;     # answered by unpinned
+    unpinned @36 :UInt64;        # blocks
+    invalidate @37 :NamespaceFilter;  # answered by invalidated
+    invalidated @38 :Invalidated;
+    sessions @39 :Void;          # answered by sessionsReply
+    sessionsReply @40 :List(SessionInfo);
+
+    # Event, id 0: this handle's namespace was invalidated. Nothing more is found, reserved or
+    # committed under it; a client that has loaded the new weights opens it again.
+    namespaceClosed @41 :UInt32;
   }
+}
+
+# Namespaces by what is given; nothing given: all. A model is "name@revision" (the last @ counts).
+struct NamespaceFilter {
+  id @0 :Data;                   # 16 bytes
+  model @1 :Text;                # the name without its revision
+  revisionRule @2 :UInt8;        # with a model: 0 any revision, 1 this one, 2 all but this one
+  revision @3 :Text;
+}
+
+# Blocks: all of those namespaces, or the one of this key, or with it those around it.
+struct Selection {
+  namespaces @0 :NamespaceFilter;
+  key @1 :Data;                  # 16 bytes; empty: all
+  around @2 :UInt8;              # 0 that block alone, 1 and its ancestors, 2 and what descends from it
 }
 
 struct Failure {
@@ -161,35 +190,126 @@ struct Extent {
   kind @4 :UInt8;                # of the descriptor: 0 a memfd, 1 exported CUDA memory
 }
 
+# A piece of the list. Namespaces and blocks each go on from what the last reply said.
 struct ListRequest {
-  ns @0 :Data;                   # empty: all namespaces
-  limit @1 :UInt32;              # blocks; 0: namespaces only
+  namespaces @0 :NamespaceFilter;
+  blocksMax @1 :UInt32;          # 0: no blocks
+  tiers @2 :UInt8;               # bits: only blocks in one of these; 0: all
+  fromBlock @3 :UInt32;
+  namespacesMax @4 :UInt32;      # 0: no namespaces
+  fromNamespace @5 :UInt32;
 }
 
 struct ListReply {
   namespaces @0 :List(Namespace);
-  blocks @1 :List(Block);
+  blocks @1 :List(Block);        # perhaps none although more follow
+  nextNamespace @2 :UInt32;      # 0: that was the last
+  nextBlock @3 :UInt32;          # 0: that was the last
 
   struct Namespace {
     id @0 :Data;
     encoded @1 :Data;
     blocks @2 :UInt64;
     bytes @3 :List(UInt64);      # per tier
+    hits @4 :List(UInt64);       # blocks leased, per tier
+    closed @5 :Bool;             # invalidated, and not opened anew since
+    sessions @6 :UInt32;         # times it is open
   }
   struct Block {
     key @0 :Data;
     ns @1 :Data;
     blockIndex @2 :UInt32;
     tiers @3 :UInt8;             # bits
-    leases @4 :UInt32;
+    leases @4 :UInt32;           # and reads and writes of the daemon's own
     recordBytes @5 :UInt64;
     lastAccess @6 :UInt64;
+    pinned @7 :UInt8;            # bits
   }
 }
 
 struct DropRequest {
-  ns @0 :Data;                   # empty: all namespaces
+  selection @0 :Selection;
   tiers @1 :UInt8;               # bits; 0: all
+  force @2 :Bool;                # what is held or pinned too, as soon as it can go; of all tiers
+}
+
+struct Removed {
+  blocks @0 :UInt64;             # that left at least one tier
+  inUse @1 :UInt64;              # that stayed in one: leased, or on their way to or from disk
+  pinned @2 :UInt64;             # that stayed in one because of a pin
+}
+
+struct Invalidated {
+  namespaces @0 :List(Data);     # ids
+  removed @1 :Removed;
+  sessions @2 :UInt32;           # that were told
+  disksOffline @3 :List(Text);   # where entries are removed when they are back; not if kvtierd ends before
+}
+
+struct PinRequest {
+  selection @0 :Selection;
+  tiers @1 :UInt8;               # bits; 0: all
+  seconds @2 :UInt32;
+}
+
+# Counted once a tier.
+struct Pinned {
+  blocks @0 :UInt64;             # pinned, or pinned again
+  bytes @1 :UInt64;
+  noRoom @2 :UInt64;             # past the share of the tier that pins may hold
+}
+
+struct UnpinRequest {
+  selection @0 :Selection;
+  tiers @1 :UInt8;               # bits; 0: all
+}
+
+struct InspectRequest {
+  key @0 :Data;
+  verify @1 :Bool;               # reads the record where it lies and checks it
+}
+
+struct Inspected {
+  block @0 :ListReply.Block;
+  parent @1 :Data;               # 16 bytes, zero for a prefix's first block
+  parentCached @2 :Bool;
+  namespace @3 :ListReply.Namespace;
+  placements @4 :List(Placement);
+  loading @5 :Bool;              # on its way from disk
+  writeQueued @6 :Bool;          # on its way to disk
+  doomed @7 :Bool;               # found no more; goes with its last lease
+  clock @8 :UInt64;              # what lastAccess counts to now: leases and commits of the daemon
+
+  struct Placement {
+    tier @0 :UInt8;
+    container @1 :UInt32;        # extent, or segment file
+    slot @2 :UInt32;
+    device @3 :UInt32;           # GPU or disk, by its number in the daemon
+    where @4 :Text;              # a disk's directory, a GPU's name
+    holds @5 :UInt32;            # without a pin
+    pinnedMs @6 :UInt64;         # left; 0: not pinned
+    online @7 :Bool;
+    checked @8 :Checked;         # whether its bytes were looked at, and what was found
+    note @9 :Text;               # why not, or what does not hold
+  }
+  enum Checked {
+    no @0;
+    holds @1;
+    corrupt @2;
+    unsealed @3;                 # never written to disk: it has a header and a proof, and no checksum
+  }
+}
+
+struct SessionInfo {
+  id @0 :UInt64;
+  name @1 :Text;
+  pid @2 :UInt32;
+  ageMs @3 :UInt64;
+  silentMs @4 :UInt64;           # since its last message
+  leases @5 :UInt64;
+  blocksLeased @6 :UInt64;
+  slotsReserved @7 :UInt64;
+  namespaces @8 :UInt32;
 }
 
 struct Status {
@@ -218,6 +338,7 @@ struct Status {
   turnedAway @22 :UInt64;        # connections, at a bound on sessions
   denied @23 :UInt64;            # requests that the peer has no right to
   refusedReports @24 :UInt64;    # of bad keys: not leased, or the record holds
+  pid @25 :UInt32;               # of kvtierd
 
   struct Tier {
     tier @0 :UInt8;
@@ -232,6 +353,11 @@ struct Status {
     failures @9 :UInt64;         # reads that did not hold, writes that failed
     droppedWrites @10 :UInt64;
     note @11 :Text;              # why it is offline
+    hitBytes @12 :UInt64;        # records leased
+    insertedBytes @13 :UInt64;
+    pinnedBlocks @14 :UInt64;
+    pinnedBytes @15 :UInt64;
+    pinnedBytesMax @16 :UInt64;
   }
   struct Gpu {
     uuid @0 :Data;
@@ -256,6 +382,7 @@ struct Status {
     bytesWrittenPerDay @9 :UInt64;  # at the rate of the last 24 hours, or of less where it has run for less
     failures @10 :UInt64;        # reads and writes that the device failed
     corrupt @11 :UInt64;         # records that did not hold
+    bytesRead @12 :UInt64;       # records, since the daemon started
   }
 }
 

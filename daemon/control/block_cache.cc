@@ -18,7 +18,9 @@ BlockCache::BlockCache(Options options, Ports ports)
       host_(
           Tier::host, options.host, ports.host, [this] { return next_extent(0); }, 0,
           &catalogue_.tenants()),
-      disk_(options.disk, ports.disks, catalogue_, host_) {
+      disk_(options.disk, ports.disks, catalogue_, host_),
+      pins_(catalogue_,
+            [this](Tier tier, std::uint32_t device) { return pinned_bytes_max(tier, device); }) {
   KVTIER_CHECK(ports.devices.size() <= limits::kGpusMax);
   const auto of_device = ports.devices.empty() ? MemoryTier::Options{} : options.device;
   if (ports.devices.empty()) ports.devices.push_back(nullptr);
@@ -28,6 +30,7 @@ BlockCache::BlockCache(Options options, Ports ports)
         [this, device] { return next_extent(device); }, device, &catalogue_.tenants()));
   }
   disk_.on_unheld = [this](BlockId id) { settle(id); };
+  disk_.on_lost = [this](BlockId id) { pins_.unpin(id, Tier::disk); };
 }
 
 // The device's number is above the extent's own, which no device shares with another.
@@ -87,7 +90,10 @@ std::vector<SlotName> BlockCache::reserve(SessionId session, ProcessId process, 
                                           Tier tier, std::uint32_t count, std::uint32_t device,
                                           std::uint64_t client) {
   std::vector<SlotName> slots;
-  if (tier == Tier::disk || (tier == Tier::device && device >= devices_.size())) return slots;
+  if (tier == Tier::disk || (tier == Tier::device && device >= devices_.size()) ||
+      catalogue_.namespaces()[ns].closed) {
+    return slots;
+  }
   MemoryTier& memory_tier = memory(tier, device);
   const std::uint64_t bytes = catalogue_.namespaces()[ns].layout.record_bytes;
   // A quarter at most of what the tenant may have of the tier is on its way to be filled for one
@@ -116,7 +122,7 @@ void BlockCache::abandon(SessionId session, SlotName slot) {
 
 bool BlockCache::valid(const NewBlock& block, std::uint16_t ns) const {
   const KnownNamespace& known = catalogue_.namespaces()[ns];
-  return block.tokens.size() == known.layout.block_tokens &&
+  return !known.closed && block.tokens.size() == known.layout.block_tokens &&
          block.key == chain_key(known.id, block.parent, block.tokens) &&
          (block.block_index == 0) == block.parent.is_zero();
 }
@@ -174,7 +180,7 @@ BlockCache::Taken BlockCache::take_slot(SlotName name, Tier tier, BlockId& id, s
   if (id == kNoBlock) {
     if (catalogue_.size() == catalogue_.capacity() && !make_index_room(known.tenant))
       return Taken::no;
-    id = catalogue_.add(ns, block.key, block.block_index);
+    id = catalogue_.add(ns, block.key, block.parent, block.block_index);
     // Never newer than its parent, so that the order restored from stamps has tails before heads.
     const BlockId parent = catalogue_.find(ns, block.parent);
     catalogue_.set_last_access(
@@ -228,6 +234,7 @@ void BlockCache::forget(std::uint16_t ns, const Key& key) {
   const BlockId id = catalogue_.find(ns, key);
   if (id == kNoBlock) return;
   ++counts_.faults;
+  pins_.unpin_everywhere(id);
   catalogue_.doom(id);
   settle(id);
 }
@@ -257,24 +264,9 @@ std::uint64_t BlockCache::drop(std::optional<std::uint16_t> ns, TierSet tiers, R
     if (!ns || block.ns == *ns) blocks.push_back(id);
     return true;
   });
-  std::uint64_t dropped = 0;
-  std::vector<BlockId> on_disk;
-  for (const BlockId id : blocks) {
-    const Block block = catalogue_.block(id);
-    bool any = false;
-    for (const Tier tier : kAllTiers) {
-      if (!tiers.has(tier) || !block.tiers.has(tier) || block.holds[index_of(tier)] != 0) continue;
-      any = true;
-      if (tier == Tier::disk) {
-        on_disk.push_back(id);
-        continue;
-      }
-      remove_from(id, tier, why);
-    }
-    dropped += any ? 1 : 0;
-  }
-  disk_.forget(on_disk, why);
-  return dropped;
+  Removed removed;
+  remove(blocks, tiers, false, removed, why);
+  return removed.blocks;
 }
 
 }  // namespace kvtier::daemon

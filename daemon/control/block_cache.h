@@ -13,8 +13,10 @@
 #include "daemon/control/disk_tier.h"
 #include "daemon/control/held_share.h"
 #include "daemon/control/memory_tier.h"
+#include "daemon/control/pins.h"
 #include "daemon/control/reservations.h"
 #include "daemon/limits.h"
+#include "daemon/control/selection.h"
 #include "kvtier/result.h"
 
 namespace kvtier::daemon {
@@ -22,7 +24,8 @@ namespace kvtier::daemon {
 using LeaseId = std::uint64_t;
 
 struct CacheCounts {
-  std::uint64_t unknown_releases = 0;  // of leases that were not there: released twice
+  std::array<std::uint64_t, kTiers> hit_bytes{};  // of records leased, by the tier they were in
+  std::uint64_t unknown_releases = 0;             // of leases that were not there: released twice
   std::uint64_t refused_commits = 0;
   std::uint64_t faults = 0;  // blocks that a client or the disk found not to hold
   Histogram reuse_gap;       // seconds between two uses of a block
@@ -34,6 +37,7 @@ class BlockCache {
     std::uint32_t blocks_max = 0;
     MemoryTier::Options device, host;  // the device tier's of each GPU
     DiskTier::Options disk;
+    std::uint32_t pinned_percent_max = 25;  // of each part of a tier
     Tenants tenants{};
     std::uint32_t leases_per_session = limits::kLeasesPerSessionMax;
     // Of what its tenant may have of a memory tier, the part that one session may hold leased.
@@ -135,6 +139,29 @@ class BlockCache {
     std::uint32_t block;  // index in the lease
     SlotName slot;        // 0: failed
   };
+  // For administrators (block_admin.cc).
+  struct Removed {
+    std::uint64_t blocks = 0;  // that lost at least one placement
+    std::uint64_t in_use = 0;  // that kept one: leased, or on its way to or from disk
+    std::uint64_t pinned = 0;  // that kept one because of a pin alone
+  };
+  // Takes blocks from these tiers as far as nobody holds them there. With `force` their pins end
+  // and what is held goes with its last hold, found by nobody from now on; `tiers` are then all.
+  void remove(std::span<const BlockId> blocks, TierSet tiers, bool force, Removed& removed,
+              Removal why = Removal::drop);
+  // These namespaces take nothing any more, under the numbers they have now. Returns the numbers;
+  // their blocks are still to be removed.
+  std::vector<std::uint16_t> close_namespaces(const NamespaceFilter& filter);
+  // Reads the block's record on disk and checks it; one that does not hold is forgotten. Errors
+  // now: not_found (not on disk), no_space (busy), unavailable; later: as RecordStore::scrub().
+  Result<void> verify_on_disk(BlockId id, std::function<void(Result<void>)> done);
+  std::uint64_t pinned_bytes_max(Tier tier, std::uint32_t device) const noexcept;
+  Pins& pins() noexcept { return pins_; }
+  const Pins& pins() const noexcept { return pins_; }
+  std::uint64_t clock() const noexcept { return clock_; }
+  // Of one session: leases, and blocks leased.
+  std::pair<std::size_t, std::size_t> leased_by(SessionId session) const;
+
   // Blocks of a lease have come from disk, or failed.
   std::function<void(SessionId, LeaseId, std::span<const Landed>)> on_ready;
   // A namespace has become known, before any block of it is there.
@@ -242,6 +269,7 @@ class BlockCache {
   std::vector<std::unique_ptr<MemoryTier>> devices_;  // by GPU; at least one, perhaps of no bytes
   MemoryTier host_;
   DiskTier disk_;
+  Pins pins_;
   Reservations reservations_;
   std::unordered_map<LeaseId, Lease> leases_;
   std::unordered_map<SessionId, SessionLeases> leases_of_;

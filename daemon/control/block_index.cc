@@ -11,6 +11,7 @@ BlockIndex::BlockIndex(std::uint32_t blocks_max, DirectoryWriter& directory)
     : blocks_max_(blocks_max),
       directory_(directory),
       blocks_(blocks_max),
+      parents_(blocks_max),
       links_{HugeArray<LruLink>(blocks_max), HugeArray<LruLink>(blocks_max),
              HugeArray<LruLink>(blocks_max)} {
   static_assert(kTiers == 3 && kNoBlock.value == DirectoryWriter::kNoNumber);
@@ -47,7 +48,7 @@ void BlockIndex::find_many(std::span<const Key> keys, std::span<BlockId> ids) co
   }
 }
 
-BlockId BlockIndex::insert(const Key& key) noexcept {
+BlockId BlockIndex::insert(const Key& key, const Key& parent) noexcept {
   if (size_ == blocks_max_) return kNoBlock;
   BlockId id = free_;
   if (id != kNoBlock) {
@@ -58,6 +59,7 @@ BlockId BlockIndex::insert(const Key& key) noexcept {
   Block& block = blocks_[id.value];
   block = Block{};
   block.key = key;
+  parents_[id.value] = parent;
   for (auto& links : links_) links[id.value] = {};
   directory_.insert(key, id.value);
   ++size_;

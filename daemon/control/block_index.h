@@ -46,6 +46,7 @@ struct alignas(64) Block {
   std::uint16_t ns = 0;
   std::uint32_t block_index = 0;
   TierSet tiers{};
+  TierSet pinned{};               // placements that an administrator holds, one of `holds` each
   bool loading : 1 = false;       // a disk read is under way
   bool write_queued : 1 = false;  // waits for, or is in, write-through
   bool stamp_dirty : 1 = false;   // last_access not yet handed to the disk tier
@@ -65,8 +66,9 @@ class BlockIndex {
   // Asks the processor to load what find(key) and insert(key) read first, for many at once (see
   // DirectoryView::prefetch).
   void prefetch(std::span<const Key> keys) const noexcept { directory_.prefetch(keys); }
-  // A fresh entry for `key`, which must not be there; kNoBlock when full.
-  BlockId insert(const Key& key) noexcept;
+  // A fresh entry for `key`, which must not be there and comes after `parent` in its prefix;
+  // kNoBlock when full.
+  BlockId insert(const Key& key, const Key& parent) noexcept;
   // `id` must be placed nowhere and held by nobody.
   void erase(BlockId id) noexcept;
   // What clients are told of an entry.
@@ -81,8 +83,14 @@ class BlockIndex {
     return links_[index_of(tier)][id.value];
   }
 
+  // The key before this one in its prefix; zero for a prefix's first block.
+  const Key& parent(BlockId id) const noexcept { return parents_[id.value]; }
+
   std::uint32_t size() const noexcept { return size_; }
   std::uint32_t capacity() const noexcept { return blocks_max_; }
+
+  // Entries ever used: blocks are numbered below it. One that is placed nowhere is no block.
+  std::uint32_t used() const noexcept { return used_; }
 
   // Calls `visit(id)` for every block that is placed somewhere until it returns false.
   template <class Visit>
@@ -98,8 +106,9 @@ class BlockIndex {
   std::uint32_t blocks_max_;
   DirectoryWriter& directory_;
   std::uint32_t size_ = 0;
-  std::uint32_t used_ = 0;  // entries ever used: the first so many of the array
+  std::uint32_t used_ = 0;  // the first so many of the array
   HugeArray<Block> blocks_;
+  HugeArray<Key> parents_;  // outside the entries: only admin commands ask
   std::array<HugeArray<LruLink>, kTiers> links_;
   BlockId free_ = kNoBlock;  // erased entries, chained through block_index
 };

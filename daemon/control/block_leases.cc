@@ -16,7 +16,8 @@ BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::sp
                                     std::uint32_t device, std::uint32_t looked_up) {
   SessionLeases& of_session = leases_of_[session];
   const std::uint64_t asked = std::max<std::uint64_t>(looked_up, keys.size());
-  if (of_session.ids.size() >= options_.leases_per_session) {
+  if (of_session.ids.size() >= options_.leases_per_session ||
+      catalogue_.namespaces()[ns].closed) {
     missed(ns, asked);
     return {};
   }
@@ -121,6 +122,7 @@ void BlockCache::note_access(const std::vector<Leased>& held, Grant& grant) {
     const Tier from = leased.from;
     grant.slots.push_back(leased.pending ? 0 : slot_name(block.places[index_of(from)]));
     grant.tiers.push_back(from);
+    counts_.hit_bytes[index_of(from)] += catalogue_.record_bytes(leased.block);
     for (const Tier tier : {Tier::device, Tier::host}) {
       if (!block.tiers.has(tier)) continue;
       const Place at = block.places[index_of(tier)];
@@ -175,7 +177,7 @@ void BlockCache::loaded(BlockId id, Place to, const Result<void>& result) {
   // What cannot be reached now may be good later; all else did not hold.
   if (!result && result.error().code != Errc::unavailable) {
     ++counts_.faults;
-    disk_.retire(id, result.error().code == Errc::corrupt ? Removal::corrupt : Removal::io);
+    (void)disk_.retire(id, result.error().code == Errc::corrupt ? Removal::corrupt : Removal::io);
   }
   settle(id);  // does nothing where retire() has removed the entry
   for (const Waiter& waiter : waiters) {

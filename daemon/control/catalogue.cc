@@ -89,8 +89,9 @@ std::size_t Catalogue::find_prefix(std::uint16_t ns, std::span<const Key> keys,
   return keys.size();
 }
 
-BlockId Catalogue::add(std::uint16_t ns, const Key& key, std::uint32_t block_index) {
-  const BlockId id = index_.insert(key);
+BlockId Catalogue::add(std::uint16_t ns, const Key& key, const Key& parent,
+                       std::uint32_t block_index) {
+  const BlockId id = index_.insert(key, parent);
   if (id == kNoBlock) return id;
   index_[id].ns = ns;
   index_[id].block_index = block_index;
@@ -113,6 +114,7 @@ void Catalogue::place_unlisted(BlockId id, Tier tier, Place at) {
   ++counts_[t].blocks;
   ++counts_[t].insertions;
   counts_[t].bytes += bytes;
+  counts_[t].inserted_bytes += bytes;
   namespaces_[block.ns].bytes[t] += bytes;
   publish(id);
 }

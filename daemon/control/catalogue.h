@@ -25,6 +25,7 @@ struct TierCounts {
   std::uint64_t blocks = 0;
   std::uint64_t bytes = 0;       // of records
   std::uint64_t insertions = 0;  // less all removals: `blocks`
+  std::uint64_t inserted_bytes = 0;
   Removals removals{};
   Histogram idle;  // seconds since the last use, of what was evicted
   std::uint64_t evictions() const noexcept { return daemon::evictions(removals); }
@@ -60,7 +61,10 @@ class Catalogue {
   bool taken(const Key& key) const noexcept { return find_any(key) != kNoBlock; }
   // A new entry, placed nowhere yet; the caller places it before anything else happens. kNoBlock:
   // full.
-  BlockId add(std::uint16_t ns, const Key& key, std::uint32_t block_index);
+  BlockId add(std::uint16_t ns, const Key& key, const Key& parent, std::uint32_t block_index);
+  const Key& parent(BlockId id) const noexcept { return index_.parent(id); }
+  // Blocks are numbered below it; see SelectionWalk for going through them in pieces.
+  std::uint32_t numbers_used() const noexcept { return index_.used(); }
 
   // `parent`: the key before it in its prefix, behind which it goes in the eviction order.
   void place(BlockId id, Tier tier, Place at, const Key& parent);
@@ -94,6 +98,7 @@ class Catalogue {
   bool doomed(BlockId id) const noexcept { return index_[id].doomed; }
   static bool unheld(const Block& block) noexcept { return block.holds == decltype(block.holds){}; }
 
+  void set_pinned(BlockId id, TierSet tiers) noexcept { index_[id].pinned = tiers; }
   void set_loading(BlockId id, bool on) noexcept { index_[id].loading = on; }
   void set_write_queued(BlockId id, bool on) noexcept { index_[id].write_queued = on; }
   void set_stamp_dirty(BlockId id, bool on) noexcept { index_[id].stamp_dirty = on; }

@@ -149,13 +149,16 @@ Result<void> DiskTier::read(BlockId id, Place to, std::function<void(Result<void
   return sent;
 }
 
-void DiskTier::retire(BlockId id, Removal why) {
+bool DiskTier::retire(BlockId id, Removal why) {
+  if (on_lost) on_lost(id);
+  if (catalogue_.block(id).holds[index_of(Tier::disk)] != 0) return false;
   const Key key = catalogue_.block(id).key;
   const Place at = unplace(id, why);
   DiskDevice& on = device(device_of(at));
   on.space().retire(location_of(at));
   on.erase({key}, {});
   KVTIER_POINT("daemon.disk.retired");
+  return true;
 }
 
 void DiskTier::forget(std::span<const BlockId> ids, Removal why) {

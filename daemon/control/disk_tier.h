@@ -72,8 +72,9 @@ class DiskTier {
   // placement is held; `done` must retire() the block after an error, but after `unavailable`.
   Result<void> read(BlockId id, Place to, std::function<void(Result<void>)> done);
 
-  // Forgets a block whose record did not hold; its slot is not used again.
-  void retire(BlockId id, Removal why);
+  // Forgets a block whose record did not hold; its slot is not used again. False, and nothing done,
+  // where something reads it, which will find the same.
+  bool retire(BlockId id, Removal why);
 
   // Forgets unheld blocks on disk; their slots are free once the index has forgotten them too.
   void forget(std::span<const BlockId> ids, Removal why);
@@ -114,6 +115,8 @@ class DiskTier {
   std::function<void(const std::string& directory, std::uint64_t blocks)> on_recovering;
   // Called when this tier has ended its hold on a block, which may have been the last.
   std::function<void(BlockId)> on_unheld;
+  // Called when a block's record is about to be given up for lost: pins of it end.
+  std::function<void(BlockId)> on_lost;
   // Runs a task in a later turn of the control thread; at once where it is not set. For work that
   // is done in steps.
   std::function<void(std::function<void()>)> later;

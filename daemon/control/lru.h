@@ -6,7 +6,7 @@
 // put right behind its parent. One whose parent is held or not there at that moment becomes the
 // newest instead, until the next touch of its prefix, at the latest the end of the lease that holds
 // the parent. (A parent held by its write alone has no such lease; a child behind it that is not
-// written may then stay too new.)
+// written may then stay too new. So may a block whose pin ends before its parent's.)
 #pragma once
 
 #include <span>

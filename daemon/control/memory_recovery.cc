@@ -123,7 +123,7 @@ bool BlockCache::adopt_sealed(MemoryTier& tier, Place at, const SlotEntry& entry
   if (!ns || !tier.assign(at, catalogue_.namespaces()[*ns].tenant)) return false;
   BlockId id = catalogue_.find_any(entry.key);
   if (id == kNoBlock) {
-    id = catalogue_.add(*ns, entry.key, entry.block_index);
+    id = catalogue_.add(*ns, entry.key, entry.parent, entry.block_index);
     if (id == kNoBlock) return false;
     catalogue_.set_last_access(id, entry.last_access);
   } else {

@@ -10,7 +10,8 @@ namespace kvtier::daemon {
 
 Result<std::uint16_t> Namespaces::open(std::span<const std::byte> encoded) {
   const NamespaceId id{xxh3_128(encoded)};
-  const auto known = find(id);
+  auto known = find(id);
+  if (known && known_[*known].closed) known.reset();
   if (known && !known_[*known].is_orphan()) {
     // The digest is fast, not secure: what was hashed decides.
     const auto& bytes = known_[*known].encoded;
@@ -35,17 +36,43 @@ Result<std::uint16_t> Namespaces::open(std::span<const std::byte> encoded) {
     return *known;
   }
   if (auto room = check_room(tenant); !room) return room.error();
-  const auto number = static_cast<std::uint16_t>(known_.size());
-  const RecordLayout layout = RecordLayout::of(*ns);
   KnownNamespace fresh{};
   fresh.id = id;
+  fresh.tenant = tenant;
+  fresh.layout = RecordLayout::of(*ns);
   fresh.ns = std::move(*ns);
   fresh.encoded.assign(encoded.begin(), encoded.end());
-  fresh.layout = layout;
-  fresh.tenant = tenant;
-  known_.push_back(std::move(fresh));
-  by_id_.emplace(id, number);
   ++of_tenant_[tenant];
+  return number_for(std::move(fresh));
+}
+
+// Of a namespace that was closed, and that no session and no block needs any more.
+std::optional<std::uint16_t> Namespaces::reusable() const noexcept {
+  const auto found = std::ranges::find_if(known_, [](const KnownNamespace& known) {
+    return known.closed && known.opened == 0 && known.blocks == 0;
+  });
+  if (found == known_.end()) return std::nullopt;
+  return static_cast<std::uint16_t>(found - known_.begin());
+}
+
+std::uint16_t Namespaces::number_for(KnownNamespace&& fresh) {
+  fresh.incarnation = ++incarnations_;
+  const auto number = reusable().value_or(static_cast<std::uint16_t>(known_.size()));
+  if (number == known_.size()) {
+    known_.emplace_back();
+  } else {
+    KnownNamespace& old = known_[number];
+    if (old.is_orphan()) {
+      --orphans_;
+    } else {
+      --of_tenant_[old.tenant];
+    }
+    past_lookups_ += old.lookups;
+    if (const auto at = by_id_.find(old.id); at != by_id_.end() && at->second == number)
+      by_id_.erase(at);
+  }
+  by_id_[fresh.id] = number;
+  known_[number] = std::move(fresh);
   return number;
 }
 
@@ -58,7 +85,7 @@ Result<void> Namespaces::check_room(TenantId tenant) const {
                                           std::to_string(limits::kNamespacesPerTenantMax) +
                                           "): restart kvtierd to forget unused ones");
   }
-  if (known_.size() < limits::kNamespacesMax) return {};
+  if (known_.size() < limits::kNamespacesMax || reusable()) return {};
   return make_error(Errc::no_space, "too many namespaces (" +
                                         std::to_string(limits::kNamespacesMax) +
                                         "): restart kvtierd to forget unused ones");
@@ -68,14 +95,11 @@ Result<std::uint16_t> Namespaces::add_orphan(const NamespaceId& id, std::uint64_
   if (orphans_ == limits::kOrphanNamespacesMax || known_.size() >= limits::kNamespacesMax) {
     return make_error(Errc::no_space, "too many namespaces are known by their id alone");
   }
-  const auto number = static_cast<std::uint16_t>(known_.size());
-  KnownNamespace orphan{};
-  orphan.id = id;
-  orphan.layout.record_bytes = record_bytes;
-  known_.push_back(std::move(orphan));
-  by_id_.emplace(id, number);
+  KnownNamespace fresh{};
+  fresh.id = id;
+  fresh.layout.record_bytes = record_bytes;
   ++orphans_;
-  return number;
+  return number_for(std::move(fresh));
 }
 
 std::uint64_t Namespaces::orphan_blocks() const noexcept {
@@ -86,7 +110,7 @@ std::uint64_t Namespaces::orphan_blocks() const noexcept {
 }
 
 Lookups Namespaces::lookups() const noexcept {
-  Lookups sum;
+  Lookups sum = past_lookups_;
   for (const KnownNamespace& known : known_) sum += known.lookups;
   return sum;
 }

@@ -1,5 +1,8 @@
-// The namespaces the daemon knows, by a small number. They are never forgotten while it runs, so a
-// number always means the same namespace; their count is bounded.
+// The namespaces the daemon knows, by a small number. Their count is bounded.
+//
+// A number means the same namespace for as long as a session has it open or a block of it is there.
+// One that was closed (its model's weights were updated) takes nothing any more; whoever opens it
+// anew gets another number, so that what the one held can never be served as the other's.
 //
 // A namespace may be known by its id alone: records of it were found on disk, but not what it is
 // (an index rebuilt from the segments has no encodings). Its blocks are orphans until a client
@@ -29,6 +32,9 @@ struct KnownNamespace {
   TenantId tenant = kDefaultTenant;      // the default one where the salt is not known
   Lookups lookups;
   std::array<std::uint64_t, kTiers> evictions{};
+  bool closed = false;            // invalidated
+  std::uint32_t opened = 0;       // by sessions that have not ended
+  std::uint64_t incarnation = 0;  // differs whenever the number is given to another namespace
   bool is_orphan() const noexcept { return encoded.empty(); }
 };
 
@@ -45,9 +51,11 @@ class Namespaces {
   Result<std::uint16_t> add_orphan(const NamespaceId& id, std::uint64_t record_bytes);
   // Blocks of namespaces known by their id alone.
   std::uint64_t orphan_blocks() const noexcept;
-  // Of all namespaces.
+  // Of all namespaces, those that are there no more too.
   Lookups lookups() const noexcept;
+  // The number that this id has now.
   std::optional<std::uint16_t> find(const NamespaceId& id) const;
+  void close(std::uint16_t ns) noexcept { known_[ns].closed = true; }
 
   KnownNamespace& operator[](std::uint16_t ns) noexcept { return known_[ns]; }
   const KnownNamespace& operator[](std::uint16_t ns) const noexcept { return known_[ns]; }
@@ -56,6 +64,9 @@ class Namespaces {
   std::uint32_t of_tenant(TenantId tenant) const noexcept { return of_tenant_[tenant]; }
 
  private:
+  std::uint16_t number_for(KnownNamespace&& fresh);
+  std::optional<std::uint16_t> reusable() const noexcept;
+
   Result<void> check_room(TenantId tenant) const;
 
   const Tenants* tenants_;
@@ -63,6 +74,8 @@ class Namespaces {
   std::vector<KnownNamespace> known_;
   std::map<NamespaceId, std::uint16_t> by_id_;
   std::uint32_t orphans_ = 0;
+  std::uint64_t incarnations_ = 0;
+  Lookups past_lookups_;  // of namespaces whose number another has now
 };
 
 }  // namespace kvtier::daemon

@@ -31,6 +31,11 @@ constexpr std::array kRows{
     Row{Message::DROP, "drop", {Right::admin, 1}},
     Row{Message::SCRUB, "scrub", {Right::admin, 1}},
     Row{Message::SET_QUOTA, "setQuota", {Right::admin, 1}},
+    Row{Message::INSPECT, "inspect", {Right::admin, 1}},
+    Row{Message::PIN, "pin", {Right::admin, 1}},
+    Row{Message::UNPIN, "unpin", {Right::admin, 1}},
+    Row{Message::INVALIDATE, "invalidate", {Right::admin, 1}},
+    Row{Message::SESSIONS, "sessions", {Right::admin, 1}},
 };
 
 const Row* row_of(Message::Which message) noexcept {

@@ -92,7 +92,10 @@ Result<void> Server::start(std::optional<UniqueFd> listening) {
         if (start) scrubber_->start();
         fill_scrub(report);
       },
-      [this](wire::QuotaRequest::Reader request) { return set_quota(request); }});
+      [this](wire::QuotaRequest::Reader request) { return set_quota(request); }, *admin_,
+      [this](wire::Message::Builder reply) { fill_sessions(reply); },
+      [this](Tier tier, std::uint32_t device) { return name_of_part(tier, device); }});
+
   if (auto good = cache_->recover(); !good) return good.error();
   auto opened = listening ? adopt_socket(std::move(*listening)) : open_socket();
   if (!opened) return opened.error();
@@ -178,6 +181,7 @@ BlockCache::Options Server::cache_options() const {
   options.leased_percent = config_.limits.leased_percent;
   options.host = {host.capacity_bytes, host.extent_bytes};
   options.device = {device.capacity_bytes, device.extent_bytes};
+  options.pinned_percent_max = config_.pinned_percent_max;
   if (stores_.empty()) return options;
   options.disk.segments_bytes = storage::segment_capacity_bytes(store_options(disk.directories[0]));
   options.disk.segment_bytes = disk.segment_bytes;
@@ -212,6 +216,8 @@ void Server::make_cache() {
   Scrubber::Options scrub;
   scrub.bytes_per_second = std::uint64_t{config_.disk.scrub_mib_per_s} << 20;
   scrubber_ = std::make_unique<Scrubber>(scrub, cache_->disk(), cache_->catalogue());
+  admin_ = std::make_unique<AdminJobs>(*cache_, cache_->disk().later);
+  admin_->on_closed = [this](std::uint16_t ns) { return namespace_closed(ns); };
 }
 
 void Server::connect_memory(MemoryTier& memory) {
@@ -343,6 +349,14 @@ void Server::admit(Session::Socket socket) {
   session->start();
 }
 
+// Telling a session may end it.
+std::uint32_t Server::namespace_closed(std::uint16_t ns) {
+  std::uint32_t told = 0;
+  const auto sessions = sessions_;
+  for (const auto& [id, session] : sessions) told += session->send_namespace_closed(ns) ? 1 : 0;
+  return told;
+}
+
 std::optional<Error> Server::turned_away(const Peer& peer) const {
   const std::size_t of_admin = access_.is_admin(peer) ? limits::kAdminSessionsMax : 0;
   const auto& bounds = config_.limits;
@@ -423,6 +437,7 @@ void Server::tick() {
     write_rates_[i].note(now, stores_[i]->stats().bytes_written);
   }
   scrubber_->tick();
+  admin_->end_pins(now);
   cache_->shrink();
   timer_.expires_after(kTick);
   timer_.async_wait([this](boost::system::error_code error) {

@@ -11,6 +11,7 @@
 
 #include "client/base/cuda_driver.h"
 #include "daemon/config.h"
+#include "daemon/control/admin_jobs.h"
 #include "daemon/control/block_cache.h"
 #include "daemon/control/process_watch.h"
 #include "daemon/control/scrubber.h"
@@ -69,6 +70,7 @@ class Server {
   void watch_writers(const std::vector<ProcessId>& writers);
   void accept();
   void admit(Session::Socket socket);
+  std::uint32_t namespace_closed(std::uint16_t ns);
   // The bound on sessions that one more of this peer would pass.
   std::optional<Error> turned_away(const Peer& peer) const;
   Result<void> set_quota(wire::QuotaRequest::Reader request);
@@ -97,6 +99,7 @@ class Server {
   void fill_peers(const Peer& peer, wire::Status::Builder status) const;
   void fill_tier(wire::Status::Tier::Builder out, Tier tier) const;
   void fill_gpu(wire::Status::Gpu::Builder out, std::uint32_t device) const;
+  std::uint64_t pinned_bytes_max(Tier tier) const;
   void fill_disk(wire::Status::Disk::Builder out, std::size_t number) const;
   void fill_scrub(wire::ScrubReport::Builder report) const;
   // server_snapshot.cc
@@ -105,6 +108,8 @@ class Server {
   Snapshot::DiskView disk_view(std::size_t number) const;
   void add_sessions(Snapshot& snapshot) const;
   void add_scrub(Snapshot& snapshot) const;
+  void fill_sessions(wire::Message::Builder reply) const;
+  std::string name_of_part(Tier tier, std::uint32_t device) const;
 
   boost::asio::io_context& io_;
   Config config_;  // in effect
@@ -126,6 +131,7 @@ class Server {
   std::unique_ptr<DirectoryWriter> directory_;
   std::unique_ptr<BlockCache> cache_;
   std::unique_ptr<Scrubber> scrubber_;
+  std::unique_ptr<AdminJobs> admin_;
   Access access_;
   std::unique_ptr<SessionContext> context_;
   ProcessWatch processes_;

@@ -8,7 +8,7 @@ namespace kvtier::daemon {
 
 Result<void> Server::take_memory() {
   KeptMemory::Room room{config_.host.capacity_bytes, config_.device.capacity_bytes, {}, nullptr};
-  room.tenants = &cache_->tenants();
+  room.tenants = &cache_->catalogue().tenants();
   for (const Gpu& gpu : gpus_) {
     room.gpus.push_back(
         {gpu.uuid, static_cast<int>(gpu.number), config_.device.backend == DeviceBackend::cuda});

@@ -1,4 +1,6 @@
 // What the daemon tells of itself.
+#include <unistd.h>
+
 #include "daemon/control/server.h"
 #include "daemon/control/tier_note.h"
 #include "daemon/version.h"
@@ -46,6 +48,7 @@ bool any_online(const DiskTier& disk) {
 void Server::fill_status(const Peer& peer, wire::Status::Builder status) const {
   status.setVersion(kVersion);
   status.setBootId({reinterpret_cast<const kj::byte*>(context_->boot_id.data()), 16});
+  status.setPid(static_cast<std::uint32_t>(::getpid()));
   status.setUptimeMs(milliseconds(steady_clock::now() - started_));
   auto tiers = status.initTiers(kTiers);
   for (const Tier tier : kAllTiers) fill_tier(tiers[static_cast<unsigned>(tier)], tier);
@@ -83,6 +86,11 @@ void Server::fill_tier(wire::Status::Tier::Builder out, Tier tier) const {
   out.setInsertions(in.insertions);
   out.setHits(cache_->catalogue().namespaces().lookups().hits[index_of(tier)]);
   out.setEvictions(in.evictions());
+  out.setHitBytes(cache_->counts().hit_bytes[index_of(tier)]);
+  out.setInsertedBytes(in.inserted_bytes);
+  out.setPinnedBlocks(cache_->pins().blocks(tier));
+  out.setPinnedBytes(cache_->pins().bytes(tier));
+  out.setPinnedBytesMax(pinned_bytes_max(tier));
   if (tier == Tier::disk) {
     const DiskTier& disk = cache_->disk();
     out.setOnline(any_online(disk));
@@ -103,6 +111,15 @@ void Server::fill_tier(wire::Status::Tier::Builder out, Tier tier) const {
   out.setReservedBytes(reserved);
   out.setCapBytes(cap);
   if (cap == 0) out.setNote(kNoDeviceTier);
+}
+
+std::uint64_t Server::pinned_bytes_max(Tier tier) const {
+  std::size_t parts = 1;
+  if (tier == Tier::device) parts = cache_->devices();
+  if (tier == Tier::disk) parts = cache_->disk().devices().size();
+  std::uint64_t bytes = 0;
+  for (std::uint32_t part = 0; part < parts; ++part) bytes += cache_->pinned_bytes_max(tier, part);
+  return bytes;
 }
 
 void Server::fill_gpu(wire::Status::Gpu::Builder out, std::uint32_t device) const {
@@ -129,10 +146,24 @@ void Server::fill_disk(wire::Status::Disk::Builder out, std::size_t number) cons
   out.setCapBytes(device.cap_bytes());
   out.setFileBytes(stats.file_bytes);
   out.setBlocks(device.blocks());
+  out.setBytesRead(stats.bytes_read);
   out.setBytesWritten(stats.bytes_written);
   out.setBytesWrittenPerDay(write_rates_[number].bytes_per_day());
   out.setFailures(device.counts.failures);
   out.setCorrupt(device.counts.corrupt);
+}
+
+void Server::fill_sessions(wire::Message::Builder reply) const {
+  auto list = reply.initSessionsReply(static_cast<unsigned>(sessions_.size()));
+  unsigned i = 0;
+  for (const auto& [id, session] : sessions_) session->fill(list[i++]);
+}
+
+std::string Server::name_of_part(Tier tier, std::uint32_t device) const {
+  if (tier == Tier::disk) return cache_->disk().devices()[device]->directory();
+  if (tier == Tier::device && device < gpus_.size())
+    return "GPU " + std::to_string(gpus_[device].number) + " (" + gpus_[device].name + ")";
+  return "host memory";
 }
 
 void Server::fill_scrub(wire::ScrubReport::Builder report) const {

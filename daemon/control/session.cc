@@ -21,6 +21,7 @@ Session::Session(SessionId id, ProcessId process, Peer peer, Socket socket, Sess
       ended_(std::move(ended)),
       lease_time_(context.lease_time),
       writer_(limits::kSessionOutputBytesMax),
+      began_(std::chrono::steady_clock::now()),
       tokens_(context.limits.requests_per_second),
       tokens_at_(Clock::now()),
       pause_(socket_.get_executor()),
@@ -42,6 +43,8 @@ void Session::end(const std::string& why) {
   pause_.cancel();
   boost::system::error_code ignored;
   socket_.close(ignored);
+  for (const std::uint16_t ns : namespaces_) --context_.cache.catalogue().namespaces()[ns].opened;
+  namespaces_.clear();
   ended_(id_);
 }
 
@@ -245,6 +248,17 @@ void Session::send_ready(LeaseId lease, std::span<const BlockCache::Landed> land
 void Session::send_extent_gone(ExtentId id) {
   if (known_extents_.erase(id.value) == 0) return;
   reply(0, [&](Builder root) { root.setExtentGone(id.value); });
+}
+
+bool Session::send_namespace_closed(std::uint16_t ns) {
+  bool open = false;
+  for (std::uint32_t handle = 0; handle < namespaces_.size(); ++handle) {
+    if (namespaces_[handle] != ns) continue;
+    open = true;
+    reply(0, [&](Builder root) { root.setNamespaceClosed(handle); });
+    if (!open_) break;
+  }
+  return open;
 }
 
 void Session::lease_time_over() {

@@ -18,6 +18,7 @@
 #include "client/base/cuda_driver.h"
 #include "client/wire/frame.h"
 #include "daemon/control/access.h"
+#include "daemon/control/admin_jobs.h"
 #include "daemon/control/block_cache.h"
 #include "daemon/control/client_told.h"
 #include "daemon/control/peer.h"
@@ -44,6 +45,10 @@ struct SessionContext {
   // Starts a scrub if asked to, and reports.
   std::function<void(bool start, wire::ScrubReport::Builder)> scrub;
   std::function<Result<void>(wire::QuotaRequest::Reader)> set_quota;
+  AdminJobs& admin;
+  std::function<void(wire::Message::Builder)> fill_sessions;
+  // What a person calls the part of the tier that this place is in.
+  std::function<std::string(Tier, std::uint32_t device)> name_of_part;
   std::uint64_t frame_errors = 0;
   std::uint64_t denied = 0;           // requests without the right to them
   std::uint64_t refused_reports = 0;  // of bad keys
@@ -88,6 +93,9 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void send_ready(LeaseId lease, std::span<const BlockCache::Landed> landed);
   void send_extent_gone(ExtentId id);
+  // Whether it has the namespace open.
+  bool send_namespace_closed(std::uint16_t ns);
+  void fill(wire::SessionInfo::Builder info) const;
 
  private:
   using Builder = wire::Message::Builder;
@@ -95,6 +103,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void wait_readable();
   void wait_writable();
   void readable();
+  void take_frames();
   void work();
   bool refill_tokens();
   void pause();
@@ -109,15 +118,29 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<void> on_commit(std::uint64_t id, wire::Commit::Reader commit);
   Result<void> on_report(wire::Report::Reader report);
   Result<void> on_flush(std::uint64_t id);
-  Result<void> on_list(std::uint64_t id, wire::ListRequest::Reader request);
-  Result<void> on_drop(std::uint64_t id, wire::DropRequest::Reader request);
   Result<void> on_set_quota(std::uint64_t id, wire::QuotaRequest::Reader request);
   void on_status(std::uint64_t id);
   bool visible(std::uint16_t ns) const;
   Result<std::uint16_t> number_of(std::uint32_t handle) const;
   static constexpr unsigned kPrefetched = 16;  // keys at once
   void prefetch_keys(capnp::List<wire::Commit::Block>::Reader blocks, unsigned first) const;
-  Result<std::optional<std::uint16_t>> filter_of(capnp::Data::Reader ns_id) const;
+  // session_admin.cc, session_inspect.cc. What is malformed ends the session; what is refused is
+  // answered.
+  Result<void> admin(wire::Message::Reader message);
+  Result<void> on_list(std::uint64_t id, wire::ListRequest::Reader request);
+  Result<void> on_drop(std::uint64_t id, wire::DropRequest::Reader request);
+  Result<void> on_pin(std::uint64_t id, wire::PinRequest::Reader request);
+  Result<void> on_unpin(std::uint64_t id, wire::UnpinRequest::Reader request);
+  Result<void> on_invalidate(std::uint64_t id, wire::NamespaceFilter::Reader filter);
+  Result<void> on_inspect(std::uint64_t id, wire::InspectRequest::Reader request);
+  void fill_namespace(wire::ListReply::Namespace::Builder out, std::uint16_t ns) const;
+  void fill_block(wire::ListReply::Block::Builder out, BlockId id) const;
+  void fill_inspected(wire::Inspected::Builder out, BlockId id, bool verify) const;
+  void fill_placement(wire::Inspected::Placement::Builder out, BlockId id, Tier tier,
+                      bool verify) const;
+  template <class T>
+  std::function<void(const T&)> answer(std::uint64_t id,
+                                       std::function<void(Builder, const T&)> fill);
 
   void reply(std::uint64_t id, const std::function<void(Builder)>& fill, UniqueFd descriptor = {});
   void reply_error(std::uint64_t id, const Error& error);
@@ -147,6 +170,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::deque<wire::Frame> received_;  // not handled yet; at most kFramesPerTurn
   std::optional<Error> input_ended_;  // after those
   // Requests that may be handled now; below 0 the session waits.
+  Clock::time_point began_;
   double tokens_;
   Clock::time_point tokens_at_;
   boost::asio::steady_timer pause_;

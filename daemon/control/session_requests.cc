@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "daemon/control/rights.h"
 #include "daemon/control/session.h"
 #include "daemon/limits.h"
 
@@ -14,9 +15,10 @@ std::span<const std::byte> bytes_of(capnp::Data::Reader data) {
   return {reinterpret_cast<const std::byte*>(data.begin()), data.size()};
 }
 
-template <class Digest>
-capnp::Data::Reader data_of(const Digest& digest) {
-  return {reinterpret_cast<const kj::byte*>(digest.bytes.data()), digest.bytes.size()};
+// What session_admin.cc answers.
+bool is_administration(wire::Message::Which message) noexcept {
+  return message == wire::Message::LIST ||
+         (rule_of(message).right == Right::admin && message != wire::Message::SET_QUOTA);
 }
 
 Error malformed(const std::string& what) {
@@ -54,6 +56,7 @@ Result<void> Session::dispatch(wire::Message::Reader message) {
     reply_error(id, good.error());
     return {};
   }
+  if (is_administration(message.which())) return admin(message);
   switch (message.which()) {
     case wire::Message::HELLO:
       return on_hello(id, message.getHello());
@@ -82,18 +85,9 @@ Result<void> Session::dispatch(wire::Message::Reader message) {
     case wire::Message::STATUS:
       on_status(id);
       return {};
-    case wire::Message::LIST:
-      return on_list(id, message.getList());
-    case wire::Message::SCRUB:
-      reply(id, [&](Builder root) {
-        context_.scrub(message.getScrub().getStart(), root.initScrubReply());
-      });
-      return {};
     case wire::Message::LET_GO:
       context_.cache.let_go(process_, client_);
       return {};
-    case wire::Message::DROP:
-      return on_drop(id, message.getDrop());
     case wire::Message::SET_QUOTA:
       return on_set_quota(id, message.getSetQuota());
     default:
@@ -258,6 +252,7 @@ Result<void> Session::on_open(std::uint64_t id, capnp::Data::Reader encoded) {
     reply_error(id, number.error());
     return {};
   }
+  ++context_.cache.catalogue().namespaces()[*number].opened;
   namespaces_.push_back(*number);
   const auto handle = static_cast<std::uint32_t>(namespaces_.size() - 1);
   reply(id, [&](Builder root) { root.setOpened(handle); });
@@ -378,80 +373,6 @@ Result<void> Session::on_flush(std::uint64_t id) {
     if (!result) return self->reply_error(id, result.error());
     self->reply(id, [](Builder root) { root.setDone(); });
   });
-  return {};
-}
-
-Result<std::optional<std::uint16_t>> Session::filter_of(capnp::Data::Reader ns_id) const {
-  if (ns_id.size() == 0) return std::optional<std::uint16_t>{};
-  if (ns_id.size() != sizeof(NamespaceId)) return malformed("a namespace id of the wrong size");
-  NamespaceId wanted;
-  std::memcpy(&wanted, ns_id.begin(), sizeof wanted);
-  const auto number = context_.cache.catalogue().namespaces().find(wanted);
-  if (!number || !visible(*number))
-    return make_error(Errc::not_found, "no namespace " + to_hex(wanted));
-  return std::optional<std::uint16_t>{*number};
-}
-
-Result<void> Session::on_list(std::uint64_t id, wire::ListRequest::Reader request) {
-  const auto filter = filter_of(request.getNs());
-  if (!filter) {
-    reply_error(id, filter.error());
-    return {};
-  }
-  const Catalogue& catalogue = context_.cache.catalogue();
-  const std::uint32_t limit = std::min(request.getLimit(), wire::kListBlocksMax);
-  std::vector<bool> shown(catalogue.namespaces().size());
-  for (std::uint16_t n = 0; n < shown.size(); ++n) shown[n] = visible(n);
-  std::vector<BlockId> ids;
-  catalogue.each([&](BlockId block) {
-    if (ids.size() == limit) return false;
-    const std::uint16_t ns = catalogue.block(block).ns;
-    if (*filter ? ns == **filter : shown[ns]) ids.push_back(block);
-    return true;
-  });
-  reply(id, [&](Builder root) {
-    auto list = root.initListReply();
-    const auto& known = catalogue.namespaces();
-    std::vector<std::uint16_t> numbers;
-    for (std::uint16_t n = 0; n < known.size() && numbers.size() < wire::kListNamespacesMax; ++n) {
-      if (*filter ? n == **filter : shown[n]) numbers.push_back(n);
-    }
-    auto namespaces = list.initNamespaces(static_cast<unsigned>(numbers.size()));
-    for (unsigned i = 0; i < numbers.size(); ++i) {
-      const std::uint16_t n = numbers[i];
-      auto ns = namespaces[i];
-      ns.setId(data_of(known[n].id));
-      ns.setEncoded(
-          {reinterpret_cast<const kj::byte*>(known[n].encoded.data()), known[n].encoded.size()});
-      ns.setBlocks(known[n].blocks);
-      auto bytes = ns.initBytes(kTiers);
-      for (unsigned t = 0; t < kTiers; ++t) bytes.set(t, known[n].bytes[t]);
-    }
-    auto blocks = list.initBlocks(static_cast<unsigned>(ids.size()));
-    for (unsigned i = 0; i < ids.size(); ++i) {
-      const Block& block = catalogue.block(ids[i]);
-      blocks[i].setKey(data_of(block.key));
-      blocks[i].setNs(data_of(known[block.ns].id));
-      blocks[i].setBlockIndex(block.block_index);
-      blocks[i].setTiers(block.tiers.bits);
-      blocks[i].setLeases(std::uint32_t{block.holds[0]} + block.holds[1] + block.holds[2]);
-      blocks[i].setRecordBytes(catalogue.record_bytes(ids[i]));
-      blocks[i].setLastAccess(block.last_access);
-    }
-  });
-  return {};
-}
-
-Result<void> Session::on_drop(std::uint64_t id, wire::DropRequest::Reader request) {
-  const auto filter = filter_of(request.getNs());
-  if (!filter) {
-    reply_error(id, filter.error());
-    return {};
-  }
-  constexpr std::uint8_t kAll = (1U << kTiers) - 1;
-  const auto bits = static_cast<std::uint8_t>(request.getTiers() & kAll);
-  const std::uint64_t dropped = context_.cache.drop(*filter, {bits == 0 ? kAll : bits});
-  reply(id, [&](Builder root) { root.setDropped(dropped); });
   return {};
 }
 

@@ -37,8 +37,7 @@ constexpr std::uint64_t pair_of(Token left, Token right) noexcept {
 
 }  // namespace
 
-Bpe::Bpe(const std::array<Token, 256>& byte_tokens, const std::vector<Merge>& merges)
-    : byte_tokens_(byte_tokens) {
+Bpe::Bpe(std::span<const Merge> merges) {
   merges_.reserve(merges.size());
   std::uint32_t rank = 0;
   for (const Merge& merge : merges) {
@@ -51,9 +50,9 @@ const Bpe::Ranked* Bpe::find(Token left, Token right) const noexcept {
   return at == merges_.end() ? nullptr : &at->second;
 }
 
-void Bpe::encode(std::string_view word, std::vector<Token>& out) const {
-  KVTIER_CHECK(word.size() < kNone);
-  const auto count = static_cast<std::uint32_t>(word.size());
+void Bpe::encode(std::span<const Token> tokens, std::vector<Token>& out) const {
+  KVTIER_CHECK(tokens.size() < kNone);
+  const auto count = static_cast<std::uint32_t>(tokens.size());
   std::vector<Symbol> symbols(count);
   Queue queue;
   const auto offer = [&](std::uint32_t left) {
@@ -62,8 +61,7 @@ void Bpe::encode(std::string_view word, std::vector<Token>& out) const {
     if (merge != nullptr) queue.push({merge->rank, left, merge->joined});
   };
   for (std::uint32_t i = 0; i < count; ++i) {
-    symbols[i] = {byte_tokens_[static_cast<unsigned char>(word[i])], i == 0 ? kNone : i - 1,
-                  i + 1 == count ? kNone : i + 1, 1};
+    symbols[i] = {tokens[i], i == 0 ? kNone : i - 1, i + 1 == count ? kNone : i + 1, 1};
   }
   for (std::uint32_t i = 0; i < count; ++i) offer(i);
 

@@ -1,10 +1,9 @@
 // Byte-pair encoding of one word: joins the adjacent pair of lowest rank, leftmost first, until no
-// pair has a rank. O(n log n) in the word's bytes.
+// pair has a rank. O(n log n) in the word's symbols.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <string_view>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -21,10 +20,10 @@ class Bpe {
   };
 
   // `merges` in the order of their ranks; of two for one pair the later counts.
-  Bpe(const std::array<Token, 256>& byte_tokens, const std::vector<Merge>& merges);
+  explicit Bpe(std::span<const Merge> merges);
 
-  // Appends the tokens of `word`.
-  void encode(std::string_view word, std::vector<Token>& out) const;
+  // Appends the tokens that `symbols`, the tokens of a word's single characters or bytes, become.
+  void encode(std::span<const Token> symbols, std::vector<Token>& out) const;
 
  private:
   struct Ranked {
@@ -34,7 +33,6 @@ class Bpe {
 
   const Ranked* find(Token left, Token right) const noexcept;
 
-  std::array<Token, 256> byte_tokens_;
   std::unordered_map<std::uint64_t, Ranked> merges_;
 };
 

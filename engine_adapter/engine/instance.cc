@@ -63,6 +63,15 @@ Result<Device> parse_device(const std::string& text) {
 Result<Instance> Instance::make(const LoadedModel& loaded, const InstanceOptions& options) {
   InstanceOptions settled = options;
   if (settled.pool_tokens == 0) settled.pool_tokens = loaded.config.positions_max;
+  if (settled.device.cuda && !loaded.config.windows.empty()) {
+    const auto& windows = loaded.config.windows;
+    return make_error(Errc::invalid,
+                      "the model attends to a window of tokens (sliding_window in its "
+                      "config.json), which the CUDA kernels do not; use --device cpu, or "
+                      "--context-max " +
+                          std::to_string(*std::max_element(windows.begin(), windows.end())) +
+                          ": contexts within the window");
+  }
   return settled.device.cuda ? make_cuda_instance(loaded, settled)
                              : make_cpu_instance(loaded, settled);
 }

@@ -1,7 +1,6 @@
 #include "engine_adapter/engine/llama.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "client/base/check.h"
 
@@ -170,7 +169,8 @@ void Llama::attend(std::uint32_t layer, const LlamaLayer& weights, const LayerGa
                       .layer = layer,
                       .rows = rows_,
                       .heads = config_.heads,
-                      .scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim)),
+                      .window = config_.window(layer),
+                      .scale = config_.attention_scale(),
                       .q = q_.data(),
                       .out = attended_.data(),
                       .positions = positions_.data(),

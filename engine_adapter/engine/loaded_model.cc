@@ -52,11 +52,12 @@ std::string directory_name(const std::filesystem::path& folder) {
 Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const std::filesystem::path& folder) {
   auto config = load_model_config(folder / "config.json");
   if (!config) return config.error();
-  const auto tokenizer_path = folder / "tokenizer.json";
-  auto tokenizer = Tokenizer::load(tokenizer_path);
+  const auto generation = add_generation_config(folder / "generation_config.json", *config);
+  if (!generation) return generation.error();
+  auto tokenizer = Tokenizer::load_model(folder);
   if (!tokenizer) return tokenizer.error();
   if (tokenizer->ids_end() > config->vocab_size) {
-    return make_error(Errc::invalid, tokenizer_path.string() + ": has token id " +
+    return make_error(Errc::invalid, folder.string() + ": the tokenizer has token id " +
                                          std::to_string(tokenizer->ids_end() - 1) +
                                          ", but the model's vocab_size is " +
                                          std::to_string(config->vocab_size) +

@@ -13,12 +13,14 @@ using Kind = kernels::RopeScaling::Kind;
 constexpr std::uint32_t kQwen3HeadDim = 128;
 
 constexpr const char* kArchitectures =
-    "supported are LlamaForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM, one of them";
+    "supported are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM, "
+    "one of them";
 
 std::string read_architecture(const Json& json, JsonFields& fields) {
   const Json* architectures = find(json, "architectures");
   if (architectures != nullptr && architectures->is_array() && architectures->size() == 1) {
-    for (const char* known : {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}) {
+    for (const char* known :
+         {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}) {
       if (architectures->front() == known) return known;
     }
   }
@@ -27,24 +29,47 @@ std::string read_architecture(const Json& json, JsonFields& fields) {
   return {};
 }
 
-// A sliding window that is written down but not used is none.
-void refuse_sliding_window(const Json& json, JsonFields& fields) {
-  const bool optional = find(json, "use_sliding_window") != nullptr;
-  const bool used = fields.flag("use_sliding_window", false);
-  const Json* window = find(json, "sliding_window");
-  if (used || (window != nullptr && !optional)) {
-    fields.fail(Errc::invalid, "sliding_window = " + (window ? window->dump() : "null") +
-                                   (used ? " with use_sliding_window" : "") +
-                                   " is not supported; leave it out");
-  }
+// Which layers attend to a window only: all of a Mistral, those from max_window_layers on of a Qwen
+// that uses it, or those that layer_types names.
+std::vector<bool> read_windowed_layers(const Json& json, const std::string& architecture,
+                                       std::uint32_t layers, JsonFields& fields) {
+  std::vector<bool> windowed(layers);
   if (const Json* types = find(json, "layer_types")) {
-    for (const Json& type : types->is_array() ? *types : Json::array({*types})) {
-      if (type == "full_attention") continue;
-      fields.fail(Errc::invalid, "layer_types has " + type.dump() +
-                                     ", which is not supported; supported is full_attention");
-      return;
+    if (!types->is_array() || types->size() != layers) {
+      fields.fail(Errc::malformed, "layer_types is no list of num_hidden_layers texts");
+      return windowed;
     }
+    for (std::size_t i = 0; i < layers; ++i) {
+      const Json& type = (*types)[i];
+      windowed[i] = type == "sliding_attention";
+      if (windowed[i] || type == "full_attention") continue;
+      fields.fail(Errc::invalid, "layer_types has " + type.dump() +
+                                     ", which is not supported; supported are full_attention and "
+                                     "sliding_attention");
+      return windowed;
+    }
+    return windowed;
   }
+  const bool mistral = architecture == "MistralForCausalLM";
+  const std::uint32_t from = mistral ? 0 : fields.count("max_window_layers", 28);
+  for (std::uint32_t i = from; i < layers; ++i) windowed[i] = true;
+  return windowed;
+}
+
+void read_windows(const Json& json, const std::string& architecture, ModelConfig& config,
+                  JsonFields& fields) {
+  const bool qwen = architecture.starts_with("Qwen");
+  const bool used = fields.flag("use_sliding_window", !qwen);
+  const std::uint32_t window = fields.count("sliding_window", 0);
+  // A Llama has none whatever is written down.
+  if (!used || architecture == "LlamaForCausalLM") return;
+  if (qwen && window == 0)
+    fields.fail(Errc::malformed, "use_sliding_window without sliding_window");
+  // One that holds the longest context is none.
+  if (fields.error() || window == 0 || window >= config.positions_max) return;
+  const auto windowed = read_windowed_layers(json, architecture, config.layers, fields);
+  if (std::none_of(windowed.begin(), windowed.end(), [](bool one) { return one; })) return;
+  for (const bool one : windowed) config.windows.push_back(one ? window : 0);
 }
 
 // Fields that change the arithmetic and that we do not have: each must be absent, null, or as
@@ -64,7 +89,6 @@ void refuse_unsupported(const Json& json, JsonFields& fields) {
                                      ": mixtures of experts are not supported");
     }
   }
-  refuse_sliding_window(json, fields);
 }
 
 void read_llama3(JsonFields& rope, kernels::RopeScaling& scaling) {
@@ -79,7 +103,30 @@ void read_llama3(JsonFields& rope, kernels::RopeScaling& scaling) {
   }
 }
 
-Result<kernels::RopeScaling> read_scaling(const Json& json, const std::string& where) {
+// transformers, modeling_rope_utils.py, _compute_yarn_parameters.
+void read_yarn(const Json& json, std::uint32_t positions_max, JsonFields& rope,
+               kernels::RopeScaling& scaling) {
+  for (const char* key : {"mscale", "mscale_all_dim"}) {
+    if (find(json, key) == nullptr) continue;
+    rope.fail(Errc::invalid, std::string(key) + " is not supported; supported is attention_factor");
+  }
+  scaling.original_max_positions = rope.count("original_max_position_embeddings", positions_max);
+  scaling.beta_fast = static_cast<float>(rope.number("beta_fast", 32));
+  scaling.beta_slow = static_cast<float>(rope.number("beta_slow", 1));
+  scaling.truncate = rope.flag("truncate", true);
+  const double factor = rope.number("factor");
+  scaling.attention_factor = static_cast<float>(
+      rope.number("attention_factor", factor > 1 ? 0.1 * std::log(factor) + 1 : 1));
+  if (!rope.error() && !(scaling.original_max_positions > 0 && scaling.beta_slow > 0 &&
+                         scaling.beta_fast > scaling.beta_slow && scaling.attention_factor > 0)) {
+    rope.fail(Errc::invalid,
+              "needs 0 < beta_slow < beta_fast, attention_factor > 0 and "
+              "original_max_position_embeddings > 0");
+  }
+}
+
+Result<kernels::RopeScaling> read_scaling(const Json& json, const std::string& where,
+                                          std::uint32_t positions_max) {
   JsonFields rope(json, where);
   kernels::RopeScaling scaling;
   const std::string kind = rope.text("rope_type", rope.text("type", "default"));
@@ -88,9 +135,18 @@ Result<kernels::RopeScaling> read_scaling(const Json& json, const std::string& w
   } else if (kind == "llama3") {
     scaling.kind = Kind::llama3;
     read_llama3(rope, scaling);
+  } else if (kind == "yarn") {
+    scaling.kind = Kind::yarn;
+    read_yarn(json, positions_max, rope, scaling);
+  } else if (kind == "dynamic") {
+    rope.fail(Errc::invalid,
+              "rope type 'dynamic' is not supported: with it K depends on how long a text becomes, "
+              "so that no block could be used again; supported are default, linear, llama3 and "
+              "yarn");
   } else if (kind != "default") {
     rope.fail(Errc::invalid, "rope type '" + kind +
-                                 "' is not supported; supported are default, linear and llama3");
+                                 "' is not supported; supported are default, linear, llama3 and "
+                                 "yarn");
   }
   if (scaling.kind != Kind::none) {
     scaling.factor = static_cast<float>(rope.number("factor"));
@@ -112,7 +168,7 @@ Result<void> read_rope(const Json& json, const std::string& where, ModelConfig& 
   config.rope_theta = top.number("rope_theta", 10000.0);
   if (top.error()) return *top.error();
   if (parameters != nullptr) {
-    const auto scaling = read_scaling(*parameters, where + ": " + key);
+    const auto scaling = read_scaling(*parameters, where + ": " + key, config.positions_max);
     if (!scaling) return scaling.error();
     config.rope_scaling = *scaling;
     JsonFields rope(*parameters, where + ": " + key);
@@ -163,20 +219,53 @@ std::string shortest(double number) {
   return {text, std::to_chars(text, text + sizeof text, number, std::chars_format::fixed).ptr};
 }
 
+std::string describe(const kernels::RopeScaling& scaling) {
+  switch (scaling.kind) {
+    case Kind::none:
+      return "none";
+    case Kind::linear:
+      return "linear:" + shortest(scaling.factor);
+    case Kind::llama3:
+      return "llama3:" + shortest(scaling.factor) + ":" + shortest(scaling.low_freq_factor) + ":" +
+             shortest(scaling.high_freq_factor) + ":" +
+             std::to_string(scaling.original_max_positions);
+    case Kind::yarn:
+      return "yarn:" + shortest(scaling.factor) + ":" + shortest(scaling.beta_fast) + ":" +
+             shortest(scaling.beta_slow) + ":" + std::to_string(scaling.original_max_positions) +
+             ":" + shortest(scaling.attention_factor) + (scaling.truncate ? "" : ":smooth");
+  }
+  return "?";
+}
+
 }  // namespace
 
+void ModelConfig::limit_positions(std::uint32_t tokens) {
+  positions_max = std::min(positions_max, tokens);
+  const bool limits = std::any_of(windows.begin(), windows.end(), [this](std::uint32_t window) {
+    return window != 0 && window < positions_max;
+  });
+  if (!limits) windows.clear();
+}
+
+float ModelConfig::attention_scale() const noexcept {
+  const float factor = rope_scaling.attention_factor;
+  return factor * factor / std::sqrt(static_cast<float>(head_dim));
+}
+
 std::string ModelConfig::describe_positions() const {
-  std::string text = "rope theta=" + shortest(rope_theta) + " scaling=";
-  switch (rope_scaling.kind) {
-    case Kind::none:
-      return text + "none";
-    case Kind::linear:
-      return text + "linear:" + shortest(rope_scaling.factor);
-    case Kind::llama3:
-      return text + "llama3:" + shortest(rope_scaling.factor) + ":" +
-             shortest(rope_scaling.low_freq_factor) + ":" +
-             shortest(rope_scaling.high_freq_factor) + ":" +
-             std::to_string(rope_scaling.original_max_positions);
+  std::string text = "rope theta=" + shortest(rope_theta) + " scaling=" + describe(rope_scaling);
+  if (windows.empty()) return text;
+  if (std::count(windows.begin(), windows.end(), windows[0]) ==
+      static_cast<std::ptrdiff_t>(windows.size())) {
+    return text + " window=" + std::to_string(windows[0]);
+  }
+  text += " windows=";
+  for (std::size_t i = 0; i < windows.size();) {
+    const auto end = std::find_if(windows.begin() + static_cast<std::ptrdiff_t>(i), windows.end(),
+                                  [&](std::uint32_t other) { return other != windows[i]; });
+    const auto next = static_cast<std::size_t>(end - windows.begin());
+    text += (i == 0 ? "" : ",") + std::to_string(windows[i]) + "x" + std::to_string(next - i);
+    i = next;
   }
   return text;
 }
@@ -207,6 +296,7 @@ Result<ModelConfig> parse_model_config(const Json& json, const std::string& wher
   config.output_bias = architecture != "Qwen2ForCausalLM" && attention_bias;
   config.mlp_bias = fields.flag("mlp_bias", false);
   check_shape(config, fields);
+  if (!fields.error()) read_windows(json, architecture, config, fields);
   config.bos = read_ids(json, "bos_token_id", config.vocab_size, fields);
   config.eos = read_ids(json, "eos_token_id", config.vocab_size, fields);
   if (fields.error()) return *fields.error();
@@ -218,6 +308,22 @@ Result<ModelConfig> load_model_config(const std::filesystem::path& file) {
   const auto json = read_json(file);
   if (!json) return json.error();
   return parse_model_config(*json, file.string());
+}
+
+Result<void> add_generation_config(const std::filesystem::path& file, ModelConfig& config) {
+  std::error_code code;
+  if (!std::filesystem::exists(file, code)) return {};
+  const auto json = read_json(file);
+  if (!json) return json.error();
+  JsonFields fields(*json, file.string());
+  const auto eos = read_ids(*json, "eos_token_id", config.vocab_size, fields);
+  if (fields.error()) return *fields.error();
+  for (const Token token : eos) {
+    if (std::find(config.eos.begin(), config.eos.end(), token) == config.eos.end()) {
+      config.eos.push_back(token);
+    }
+  }
+  return {};
 }
 
 }  // namespace kvtier::engine

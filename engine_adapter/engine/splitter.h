@@ -33,18 +33,18 @@ class Splitter {
   // needs more backtracking than PCRE2 allows).
   Result<void> split(std::string_view text, std::vector<std::string_view>& pieces) const;
 
- private:
-  struct Free {
-    void operator()(void* code) const noexcept;
-  };
+  // `text`, whole, in spans that match and spans that do not. Errors: those of split().
   struct Span {
     std::size_t begin;
     std::size_t end;
     bool match;
   };
-
   Result<std::vector<Span>> spans(std::string_view text) const;
 
+ private:
+  struct Free {
+    void operator()(void* code) const noexcept;
+  };
   std::unique_ptr<void, Free> code_;
   SplitBehavior behavior_ = SplitBehavior::isolated;
   bool invert_ = false;

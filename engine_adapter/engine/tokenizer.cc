@@ -1,11 +1,22 @@
 #include "engine_adapter/engine/tokenizer.h"
 
-#include <algorithm>
-#include <deque>
-
 #include "engine_adapter/engine/tokenizer_json.h"
 
 namespace kvtier::engine {
+
+Result<Tokenizer> Tokenizer::load_model(const std::filesystem::path& folder) {
+  std::error_code code;
+  if (std::filesystem::exists(folder / "tokenizer.json", code)) {
+    return load(folder / "tokenizer.json");
+  }
+  if (!std::filesystem::exists(folder / "tokenizer.model", code)) {
+    return make_error(Errc::not_found,
+                      folder.string() + ": has neither tokenizer.json nor tokenizer.model");
+  }
+  auto parts = load_sentencepiece(folder);
+  if (!parts) return parts.error();
+  return make(std::move(*parts));
+}
 
 Result<Tokenizer> Tokenizer::load(const std::filesystem::path& file) {
   const auto json = read_json(file);
@@ -16,39 +27,38 @@ Result<Tokenizer> Tokenizer::load(const std::filesystem::path& file) {
 Result<Tokenizer> Tokenizer::parse(const Json& json, const std::string& where) {
   auto parts = parse_tokenizer(json, where);
   if (!parts) return parts.error();
-  return Tokenizer(std::move(*parts));
+  return make(std::move(*parts));
 }
 
-// A moved vector keeps its elements in place, so the pointers into parts_.added outlive a move of
-// the tokenizer.
-Tokenizer::Tokenizer(TokenizerParts parts)
-    : parts_(std::move(parts)), bpe_(parts_.byte_tokens, parts_.merges) {
-  const auto put = [this](Token id, std::string_view bytes, bool special) {
-    if (id >= bytes_by_id_.size()) {
-      bytes_by_id_.resize(std::size_t{id} + 1);
-      special_by_id_.resize(std::size_t{id} + 1);
+Result<Tokenizer> Tokenizer::make(TokenizerParts parts) {
+  Tokenizer tokenizer(std::move(parts));
+  const auto& model = tokenizer.parts_.model;
+  const auto tokens = std::holds_alternative<Subwords>(model)
+                          ? std::get<Subwords>(model).tokens()
+                          : std::get<SentencePieceModel>(model).tokens();
+  for (const auto& [id, bytes] : tokens) tokenizer.put(id, bytes, false);
+  for (const AddedToken& token : tokenizer.parts_.added) {
+    tokenizer.put(token.id, token.content, token.special);
+    if (!token.normalized) {
+      tokenizer.raw_added_.add(token);
+      continue;
     }
-    bytes_by_id_[id] = bytes;
-    special_by_id_[id] = special;
-  };
-  for (const auto& [bytes, id] : parts_.vocabulary) put(id, bytes, false);
-  for (const AddedToken& token : parts_.literals) put(token.id, token.content, false);
-  for (const AddedToken& token : parts_.added) {
-    put(token.id, token.content, token.special);
-    added_by_first_byte_[static_cast<unsigned char>(token.content[0])].push_back(&token);
+    auto content = tokenizer.parts_.normalizer.apply(token.content);
+    if (!content) return content.error();
+    AddedToken normalised = token;
+    normalised.content = std::move(*content);
+    if (!normalised.content.empty()) tokenizer.normalised_added_.add(std::move(normalised));
   }
-  for (auto& tokens : added_by_first_byte_) {
-    std::sort(tokens.begin(), tokens.end(), [](const AddedToken* a, const AddedToken* b) {
-      return a->content.size() > b->content.size();
-    });
-  }
+  return tokenizer;
 }
 
-const AddedToken* Tokenizer::added_at(std::string_view text) const noexcept {
-  for (const AddedToken* token : added_by_first_byte_[static_cast<unsigned char>(text[0])]) {
-    if (text.starts_with(token->content)) return token;
+void Tokenizer::put(Token id, std::string_view bytes, bool special) {
+  if (id >= bytes_by_id_.size()) {
+    bytes_by_id_.resize(std::size_t{id} + 1);
+    special_by_id_.resize(std::size_t{id} + 1);
   }
-  return nullptr;
+  bytes_by_id_[id] = bytes;
+  special_by_id_[id] = special;
 }
 
 Result<std::vector<Token>> Tokenizer::encode(std::string_view text) const {
@@ -56,65 +66,48 @@ Result<std::vector<Token>> Tokenizer::encode(std::string_view text) const {
     return make_error(Errc::malformed, "the text is not UTF-8 at byte " + std::to_string(valid));
   }
   std::vector<Token> tokens;
-  std::size_t plain_from = 0;
-  for (std::size_t at = 0; at < text.size();) {
-    const AddedToken* token = added_at(text.substr(at));
-    if (token == nullptr) {
-      ++at;
+  for (const auto& piece : raw_added_.split(text)) {
+    if (piece.token) {
+      tokens.push_back(*piece.token);
       continue;
     }
-    const auto plain = encode_plain(text.substr(plain_from, at - plain_from), tokens);
-    if (!plain) return plain.error();
-    tokens.push_back(token->id);
-    plain_from = at += token->content.size();
-  }
-  if (const auto plain = encode_plain(text.substr(plain_from), tokens); !plain) {
-    return plain.error();
+    const auto done = encode_raw(piece.text, piece.text.data() == text.data(), tokens);
+    if (!done) return done.error();
   }
   return tokens;
 }
 
-Result<void> Tokenizer::encode_plain(std::string_view text, std::vector<Token>& out) const {
-  if (text.empty()) return {};
-  std::vector<std::string_view> pieces{text};
-  const auto split_by = [&pieces](const Splitter& splitter) -> Result<void> {
-    std::vector<std::string_view> next;
-    for (const std::string_view piece : pieces) {
-      if (auto split = splitter.split(piece, next); !split) return split;
+Result<void> Tokenizer::encode_raw(std::string_view text, bool at_start,
+                                   std::vector<Token>& out) const {
+  std::string normalised;
+  if (!parts_.normalizer.changes_nothing()) {
+    auto applied = parts_.normalizer.apply(text);
+    if (!applied) return applied.error();
+    normalised = std::move(*applied);
+    text = normalised;
+  }
+  for (const auto& piece : normalised_added_.split(text)) {
+    if (piece.token) {
+      out.push_back(*piece.token);
+      continue;
     }
-    pieces = std::move(next);
-    return {};
-  };
-  for (const Splitter& splitter : parts_.splitters) {
-    if (auto split = split_by(splitter); !split) return split;
+    const bool first = at_start && piece.text.data() == text.data();
+    if (auto done = encode_normalised(piece.text, first, out); !done) return done;
   }
-  std::deque<std::string> spaced;  // what the pieces with an added space look into
-  if (parts_.add_prefix_space) {
-    for (std::string_view& piece : pieces) {
-      if (!piece.starts_with(' ')) piece = spaced.emplace_back(" ").append(piece);
-    }
-  }
-  if (parts_.byte_level_splitter) {
-    if (auto split = split_by(*parts_.byte_level_splitter); !split) return split;
-  }
-  for (const std::string_view piece : pieces) encode_word(piece, out);
   return {};
 }
 
-void Tokenizer::encode_word(std::string_view word, std::vector<Token>& out) const {
-  if (parts_.ignore_merges) {
-    if (const auto whole = find(word)) {
-      out.push_back(*whole);
-      return;
-    }
+Result<void> Tokenizer::encode_normalised(std::string_view text, bool at_start,
+                                          std::vector<Token>& out) const {
+  if (const auto* pieces = std::get_if<SentencePieceModel>(&parts_.model)) {
+    return pieces->encode(text, at_start, out);
   }
-  bpe_.encode(word, out);
-}
-
-std::optional<Token> Tokenizer::find(std::string_view bytes) const {
-  const auto at = parts_.vocabulary.find(std::string(bytes));
-  if (at == parts_.vocabulary.end()) return {};
-  return at->second;
+  const auto words = parts_.pre_tokenizer.split(text, at_start);
+  if (!words) return words.error();
+  for (const std::string_view word : words->words) {
+    std::get<Subwords>(parts_.model).encode(word, out);
+  }
+  return {};
 }
 
 std::string_view Tokenizer::bytes_of(Token token) const noexcept {
@@ -129,7 +122,9 @@ std::string Tokenizer::decode(std::span<const Token> tokens) const {
   Utf8Stream stream;
   std::string text;
   for (const Token token : tokens) text += stream.push(bytes_of(token));
-  return text + stream.finish();
+  text += stream.finish();
+  if (parts_.strips_leading_space && text.starts_with(' ')) text.erase(0, 1);
+  return text;
 }
 
 }  // namespace kvtier::engine

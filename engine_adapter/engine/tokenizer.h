@@ -1,53 +1,48 @@
-// Byte-level BPE tokenizers as tokenizer.json describes them (GPT-2, Llama 3 and their kin).
-// Immutable once loaded; every function may be called from any thread.
+// Tokenizers: byte-level BPE (GPT-2, Llama 3, Qwen) and BPE over characters (Llama 2, Mistral) as
+// tokenizer.json describes them, and SentencePiece's tokenizer.model. Immutable once loaded; every
+// function may be called from any thread.
 #pragma once
 
-#include <array>
 #include <filesystem>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <variant>
 #include <vector>
 
-#include "engine_adapter/engine/bpe.h"
+#include "engine_adapter/engine/added_tokens.h"
 #include "engine_adapter/engine/json.h"
-#include "engine_adapter/engine/splitter.h"
+#include "engine_adapter/engine/normalizer.h"
+#include "engine_adapter/engine/pre_tokenizer.h"
+#include "engine_adapter/engine/sentencepiece_model.h"
+#include "engine_adapter/engine/subwords.h"
 #include "engine_adapter/engine/utf8.h"
 #include "kvtier/key.h"
 #include "kvtier/result.h"
 
 namespace kvtier::engine {
 
-// A token found in the text as it is written, before anything else happens to the text.
-struct AddedToken {
-  Token id = 0;
-  std::string content;
-  bool special = false;
-};
-
-// What tokenizer.json says, read and checked (tokenizer_json.h).
+// What the files say, read and checked (tokenizer_json.h).
 struct TokenizerParts {
-  std::unordered_map<std::string, Token> vocabulary;  // by the bytes a token stands for
-  std::array<Token, 256> byte_tokens{};
-  std::vector<Bpe::Merge> merges;
-  bool ignore_merges = false;  // a word in the vocabulary is one token
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
+  std::variant<Subwords, SentencePieceModel> model;
   std::vector<AddedToken> added;
-  std::vector<AddedToken> literals;  // in the vocabulary, but out of BPE's reach
-  std::vector<Splitter> splitters;   // applied in turn; then ByteLevel's steps:
-  bool add_prefix_space = false;     // to each piece that begins without one
-  std::optional<Splitter> byte_level_splitter;
-  std::vector<Token> template_prefix;  // TemplateProcessing: ids before a text
+  std::vector<Token> template_prefix;  // ids before a text: TemplateProcessing's, or <s>
+  bool strips_leading_space = false;   // a decoded text loses the space that encoding put there
 };
 
 class Tokenizer {
  public:
-  // Errors: not_found, io, malformed, invalid (naming what is not supported).
+  // tokenizer.json in `folder`, or, where there is none, tokenizer.model. Errors: not_found, io,
+  // malformed, invalid (naming what is not supported).
+  static Result<Tokenizer> load_model(const std::filesystem::path& folder);
+  // A tokenizer.json.
   static Result<Tokenizer> load(const std::filesystem::path& file);
   static Result<Tokenizer> parse(const Json& json, const std::string& where);
 
-  explicit Tokenizer(TokenizerParts parts);
+  // Errors: invalid (an added token that cannot be normalised).
+  static Result<Tokenizer> make(TokenizerParts parts);
 
   // Errors: malformed (the text is not UTF-8, with the place), invalid (an expression that cannot
   // be matched within bounds).
@@ -59,19 +54,21 @@ class Tokenizer {
   // All tokens' bytes with U+FFFD for what is not UTF-8.
   std::string decode(std::span<const Token> tokens) const;
 
-  std::optional<Token> find(std::string_view bytes) const;
   // One more than the largest id.
   std::size_t ids_end() const noexcept { return bytes_by_id_.size(); }
   std::span<const Token> template_prefix() const noexcept { return parts_.template_prefix; }
 
  private:
-  const AddedToken* added_at(std::string_view text) const noexcept;
-  Result<void> encode_plain(std::string_view text, std::vector<Token>& out) const;
-  void encode_word(std::string_view word, std::vector<Token>& out) const;
+  explicit Tokenizer(TokenizerParts parts) : parts_(std::move(parts)) {}
+
+  void put(Token id, std::string_view bytes, bool special);
+  Result<void> encode_raw(std::string_view text, bool at_start, std::vector<Token>& out) const;
+  Result<void> encode_normalised(std::string_view text, bool at_start,
+                                 std::vector<Token>& out) const;
 
   TokenizerParts parts_;
-  Bpe bpe_;
-  std::array<std::vector<const AddedToken*>, 256> added_by_first_byte_;  // longest first
+  AddedTokens raw_added_;
+  AddedTokens normalised_added_;
   std::vector<std::string> bytes_by_id_;
   std::vector<bool> special_by_id_;
 };

@@ -1,5 +1,5 @@
-// tokenizer.json of the tokenizers library. Of its many kinds the byte-level BPE ones are
-// supported; every other is refused by name.
+// The files that describe a tokenizer. Of the many kinds that a tokenizer.json can name the BPE
+// ones are supported; every other is refused by name.
 #pragma once
 
 #include <string>
@@ -10,5 +10,9 @@ namespace kvtier::engine {
 
 // Errors: malformed, invalid; the message names `where`, the field, and what is supported.
 Result<TokenizerParts> parse_tokenizer(const Json& json, const std::string& where);
+
+// tokenizer.model in `folder`, with the added tokens and add_bos_token of its
+// tokenizer_config.json, where there is one. Errors: not_found, io, malformed, invalid.
+Result<TokenizerParts> load_sentencepiece(const std::filesystem::path& folder);
 
 }  // namespace kvtier::engine

@@ -50,6 +50,30 @@ std::size_t valid_utf8_prefix(std::string_view text) noexcept {
   return at;
 }
 
+Character first_character(std::string_view text) noexcept {
+  const auto byte = [text](std::size_t i) {
+    return std::uint32_t{static_cast<unsigned char>(text[i])};
+  };
+  const std::uint32_t lead = byte(0);
+  if (lead < 0x80) return {lead, 1};
+  const std::size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  std::uint32_t code = lead & (0x7FU >> length);
+  for (std::size_t i = 1; i < length; ++i) code = code << 6 | (byte(i) & 0x3FU);
+  return {code, length};
+}
+
+Character last_character(std::string_view text) noexcept {
+  std::size_t at = text.size() - 1;
+  while ((static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80) --at;
+  return first_character(text.substr(at));
+}
+
+bool is_white_space(std::uint32_t code) noexcept {
+  return (code >= 0x9 && code <= 0xD) || code == 0x20 || code == 0x85 || code == 0xA0 ||
+         code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 ||
+         code == 0x202F || code == 0x205F || code == 0x3000;
+}
+
 std::string Utf8Stream::push(std::string_view bytes) {
   pending_ += bytes;
   std::string out;

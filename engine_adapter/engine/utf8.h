@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -18,6 +19,16 @@ Utf8Unit first_unit(std::string_view text) noexcept;
 
 // The offset of the first byte that is not part of valid UTF-8; text.size() where all is.
 std::size_t valid_utf8_prefix(std::string_view text) noexcept;
+
+// The character that valid UTF-8 begins or ends with.
+struct Character {
+  std::uint32_t code;
+  std::size_t bytes;
+};
+Character first_character(std::string_view text) noexcept;
+Character last_character(std::string_view text) noexcept;
+// Unicode's White_Space.
+bool is_white_space(std::uint32_t code) noexcept;
 
 // Turns pieces of bytes, cut anywhere, into pieces of valid UTF-8.
 class Utf8Stream {

@@ -142,6 +142,7 @@ bool Engine::has_pages(LiveRequest& live, Branch& branch, std::uint32_t tokens) 
 // With nothing else to compute, blocks are attended to layer by layer as they land.
 std::vector<Engine::Input> Engine::trusting_input() {
   for (LiveRequest* const live : running()) {
+    if (live->forked && live->beams()) continue;  // they go on together
     for (const auto& branch : live->branches) {
       // An open block that comes back would come before its time.
       if (branch->ended || !branch->open_values.empty()) continue;
@@ -152,7 +153,7 @@ std::vector<Engine::Input> Engine::trusting_input() {
       const std::uint32_t tokens =
           std::min(chunk_of(*live, *branch, step_tokens_), branch->pending());
       if (has_pages(*live, *branch, tokens)) {
-        const bool chooses = tokens == branch->pending() && !live->forked;
+        const bool chooses = tokens == branch->pending();
         return {{live, branch.get(), tokens, chooses, task}};
       }
       // No page to go on with: the blocks are taken as others are.

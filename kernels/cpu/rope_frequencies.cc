@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -18,16 +19,43 @@ double llama3_scaled(double frequency, const RopeScaling& scaling) {
   return (1 - smooth) * frequency / scaling.factor + smooth * frequency;
 }
 
-double scaled(double frequency, const RopeScaling& scaling) {
+// transformers, modeling_rope_utils.py, _compute_yarn_parameters: the share of dimension i that is
+// kept as it is.
+double yarn_kept(std::uint32_t i, std::uint32_t head_dim, double theta,
+                 const RopeScaling& scaling) {
+  // The dimension, not whole, that turns `rotations` times.
+  const auto dimension = [&](double rotations) {
+    return head_dim *
+           std::log(scaling.original_max_positions / (rotations * 2 * std::numbers::pi)) /
+           (2 * std::log(theta));
+  };
+  double low = dimension(scaling.beta_fast);
+  double high = dimension(scaling.beta_slow);
+  if (scaling.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, head_dim - 1.0);
+  if (low == high) high += 0.001;
+  return 1 - std::clamp((i - low) / (high - low), 0.0, 1.0);
+}
+
+double scaled(std::uint32_t i, std::uint32_t head_dim, double theta, const RopeScaling& scaling) {
+  const double plain = std::pow(theta, -2.0 * i / head_dim);
   switch (scaling.kind) {
     case RopeScaling::Kind::none:
-      return frequency;
+      return plain;
     case RopeScaling::Kind::linear:
-      return frequency / scaling.factor;
+      return plain / scaling.factor;
     case RopeScaling::Kind::llama3:
-      return llama3_scaled(frequency, scaling);
+      return llama3_scaled(plain, scaling);
+    case RopeScaling::Kind::yarn: {
+      const double kept = yarn_kept(i, head_dim, theta, scaling);
+      return plain / scaling.factor * (1 - kept) + plain * kept;
+    }
   }
-  return frequency;
+  return plain;
 }
 
 }  // namespace
@@ -37,8 +65,7 @@ std::vector<float> rope_inverse_frequencies(std::uint32_t head_dim, double theta
   KVTIER_CHECK(head_dim % 2 == 0 && theta > 0);
   std::vector<float> frequencies(head_dim / 2);
   for (std::uint32_t i = 0; i < head_dim / 2; ++i) {
-    const double plain = std::pow(theta, -2.0 * i / head_dim);
-    frequencies[i] = static_cast<float>(scaled(plain, scaling));
+    frequencies[i] = static_cast<float>(scaled(i, head_dim, theta, scaling));
   }
   return frequencies;
 }

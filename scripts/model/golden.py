@@ -79,6 +79,10 @@ TINY = {
     "mha": dict(seed=12, dtype="float16", std=0.1, hidden_size=96, intermediate_size=192, num_hidden_layers=2,
                 num_attention_heads=6, num_key_value_heads=6, head_dim=16, tie_word_embeddings=False,
                 rope_theta=10000.0, max_position_embeddings=256, rope_scaling=None),
+    "yarn": dict(seed=14, dtype="float32", std=0.1, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
+                 num_attention_heads=4, num_key_value_heads=2, head_dim=16, tie_word_embeddings=True,
+                 rope_theta=10000.0, max_position_embeddings=256,
+                 rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}),
     "mqa": dict(seed=13, dtype="float32", std=0.1, hidden_size=64, intermediate_size=120, num_hidden_layers=2,
                 num_attention_heads=4, num_key_value_heads=1, head_dim=24, tie_word_embeddings=True,
                 rope_theta=500000.0, max_position_embeddings=256, rope_scaling=None),
@@ -96,6 +100,13 @@ FAMILIES = {
     "qwen3": dict(architecture="Qwen3ForCausalLM", model_type="qwen3", seed=23, hidden_size=96,
                   num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True,
                   attention_bias=False, use_sliding_window=False, sliding_window=None, max_window_layers=2),
+    # A window that is no multiple of a block and far shorter than the text.
+    "mistral": dict(architecture="MistralForCausalLM", model_type="mistral", seed=24, hidden_size=96,
+                    num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False, sliding_window=27,
+                    dtype="float16", shards=3),
+    "qwen2.5-window": dict(architecture="Qwen2ForCausalLM", model_type="qwen2", seed=25, hidden_size=64,
+                           num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=True,
+                           use_sliding_window=True, sliding_window=40, max_window_layers=1),
 }
 
 
@@ -113,14 +124,27 @@ def random_weights(config, seed, std, dtype, tied):
     return weights, generator
 
 
-def write_checkpoint(folder, config, weights):
+def write_checkpoint(folder, config, weights, shards=1):
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    if shards == 1:
+        save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    else:
+        keys, places = sorted(weights), {}
+        for shard in range(shards):
+            file = f"model-{shard + 1:05}-of-{shards:05}.safetensors"
+            part = {key: weights[key] for key in keys[shard::shards]}
+            save_file(part, str(folder / file), metadata={"format": "pt"})
+            places.update({key: file for key in part})
+        size = sum(w.numel() * w.element_size() for w in weights.values())
+        (folder / "model.safetensors.index.json").write_text(
+            json.dumps({"metadata": {"total_size": size}, "weight_map": places}, indent=1) + "\n")
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
 def tiny(args):
     for name, options in TINY.items():
+        if args.only and name not in args.only:
+            continue
         options, folder = dict(options), args.out / name
         seed, dtype, std = options.pop("seed"), options.pop("dtype"), options.pop("std")
         classic = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 300,
@@ -131,20 +155,23 @@ def tiny(args):
         write_checkpoint(folder, classic, weights)
         tokens = torch.randint(300, (101,), generator=generator, dtype=torch.int32)
         write_golden(folder, tokens, 101, folder / "golden.safetensors")
-        if options["rope_scaling"]:
+        if name == "llama3-rope":
             both_spellings(folder, classic, weights, tokens)
 
 
 def families(args):
     for name, options in FAMILIES.items():
+        if args.only and name not in args.only:
+            continue
         options, folder = dict(options), args.out / name
         seed, architecture = options.pop("seed"), options.pop("architecture")
+        dtype, shards = options.pop("dtype", "bfloat16"), options.pop("shards", 1)
         config = {"architectures": [architecture], "vocab_size": 300, "hidden_act": "silu", "rms_norm_eps": 1e-06,
                   "intermediate_size": 160, "num_hidden_layers": 2, "head_dim": 64, "rope_theta": 100000.0,
                   "max_position_embeddings": 1024, "attention_dropout": 0.0, "initializer_range": 0.15,
-                  "bos_token_id": 0, "eos_token_id": None, "use_cache": True, **options, "torch_dtype": "bfloat16"}
-        weights, generator = random_weights(config, seed, 0.15, torch.bfloat16, options["tie_word_embeddings"])
-        write_checkpoint(folder, config, weights)
+                  "bos_token_id": 0, "eos_token_id": None, "use_cache": True, **options, "torch_dtype": dtype}
+        weights, generator = random_weights(config, seed, 0.15, getattr(torch, dtype), options["tie_word_embeddings"])
+        write_checkpoint(folder, config, weights, shards)
         nearest = 0
         while nearest < 1e-3:  # else rounding could decide
             tokens = torch.randint(300, (77,), generator=generator, dtype=torch.int32)
@@ -188,6 +215,7 @@ def main():
     parser.add_argument("--text", type=Path)
     parser.add_argument("--golden", type=Path)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--only", nargs="*", help="these of the tiny ones or the families")
     args = parser.parse_args()
     {"bundled": bundled, "tiny": tiny, "families": families, "check": check}[args.what](args)
 

@@ -89,6 +89,12 @@ void FakeDaemon::send_ready(std::uint64_t lease, std::vector<std::uint32_t> bloc
   }
 }
 
+void FakeDaemon::send_namespace_closed() {
+  const std::lock_guard lock(mutex_);
+  for (auto& peer : peers_)
+    reply(*peer, 0, [](wire::Message::Builder m) { m.setNamespaceClosed(kHandle); });
+}
+
 void FakeDaemon::send_bytes(std::span<const std::byte> bytes) {
   const std::lock_guard lock(mutex_);
   for (auto& peer : peers_) {
@@ -186,7 +192,7 @@ void FakeDaemon::dispatch(Peer& peer, wire::Message::Reader message) {
     case Which::LET_GO:
       return;
     case Which::OPEN_NAMESPACE:
-      return reply(peer, id, [](wire::Message::Builder m) { m.setOpened(7); });
+      return reply(peer, id, [](wire::Message::Builder m) { m.setOpened(kHandle); });
     case Which::LEASE:
       return lease(peer, id, message.getLease());
     case Which::RELEASE:

@@ -24,6 +24,8 @@ inline constexpr std::uint32_t kSlots = 128;  // in each of the two extents
 
 class FakeDaemon {
  public:
+  static constexpr std::uint32_t kHandle = 7;  // of every namespace
+
   struct CommittedBlock {
     Key key, parent;
     std::uint32_t block_index = 0;
@@ -78,6 +80,7 @@ class FakeDaemon {
   void answer_ignored();
   void send_ready(std::uint64_t lease, std::vector<std::uint32_t> blocks,
                   std::vector<std::uint64_t> slots);
+  void send_namespace_closed();
   void send_bytes(std::span<const std::byte> bytes);
 
   std::uint64_t slot_name(Tier tier, std::uint32_t index) const;

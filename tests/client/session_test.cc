@@ -256,6 +256,37 @@ TEST_F(SessionTest, AGpuThatIsNotThereIsUnavailableWithTheMend) {
   EXPECT_NE(refused.error().message.find("63"), std::string::npos);
 }
 
+// The engine's weights are the old ones: nothing it could find or write is right any more.
+TEST_F(SessionTest, AnInvalidatedNamespaceFindsLeasesAndWritesNothingUntilItIsOpenedAnew) {
+  daemon.with([](auto& s) { s.slots_left = {8, 8}; });
+  const auto prompt = prompt_of(65);
+  cache_prompt(prompt);
+  start_connected();
+  ASSERT_EQ(cache->match(prompt).blocks, 4U);
+  daemon.send_namespace_closed();
+  // Its slots go back.
+  ASSERT_TRUE(daemon.eventually([](const auto& s) { return !s.abandoned.empty(); }));
+  EXPECT_EQ(cache->match(prompt).blocks, 0U);
+  const auto lease = cache->lease(prompt, 4, soon());
+  ASSERT_FALSE(lease);
+  EXPECT_EQ(lease.error().code, Errc::refused);
+  EXPECT_NE(lease.error().message.find("weights were updated"), std::string::npos);
+  RecordPages pages(4, layout.record_bytes);
+  auto write = cache->write_back(prompt, 0, pages.pages());
+  write.wait();
+  EXPECT_EQ(write.accepted(), 0U);
+  EXPECT_TRUE(daemon.with([](auto& s) { return s.committed.empty(); }));
+
+  // Not by itself: this engine would write under the new name what the old weights made.
+  daemon.hang_up();
+  ASSERT_TRUE(daemon.eventually([](const auto& s) { return s.connections == 2; }));
+  ASSERT_TRUE(client->wait_connected(soon()));
+  EXPECT_EQ(cache->match(prompt).blocks, 0U);
+  const auto anew = client->open(ns).value();
+  EXPECT_EQ(anew->match(prompt).blocks, 4U);
+  EXPECT_TRUE(anew->lease(prompt, 4, soon()));
+}
+
 // A session whose thread can be held up, as a driver does that takes long to map memory.
 class BusySessionTest : public ClientTest {
  protected:

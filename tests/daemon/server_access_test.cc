@@ -40,8 +40,8 @@ class AccessTest : public ::testing::Test {
     const pid_t child = ::fork();
     if (child == 0) {
       constexpr uid_t kNobody = 65534;
-      if (::setgroups(groups.size(), groups.data()) != 0 || ::setresgid(kNobody, kNobody, kNobody) ||
-          ::setresuid(kNobody, kNobody, kNobody) != 0) {
+      if (::setgroups(groups.size(), groups.data()) != 0 ||
+          ::setresgid(kNobody, kNobody, kNobody) || ::setresuid(kNobody, kNobody, kNobody) != 0) {
         ::_exit(99);
       }
       ::_exit(work());
@@ -72,16 +72,17 @@ TEST_F(AccessTest, status_shows_each_session_with_its_process_and_user) {
   WireClient one = client(), other = client(true);
   const auto handle = one.open(small_namespace("m"));
   ASSERT_EQ(one.reserve(handle, 3).size(), 3U);
-  ASSERT_TRUE(other.request([](Builder m) { m.setStatus(); }, [](Reader m) {
-    const auto peers = m.getStatusReply().getPeers();
-    ASSERT_EQ(peers.size(), 2U);
-    EXPECT_EQ(peers[0].getPid(), static_cast<std::uint32_t>(::getpid()));
-    EXPECT_EQ(peers[0].getUid(), ::geteuid());
-    EXPECT_EQ(peers[0].getReservedSlots(), 3U);
-    EXPECT_FALSE(peers[0].getReadOnly());
-    EXPECT_TRUE(peers[0].getAdmin());
-    EXPECT_TRUE(peers[1].getReadOnly());
-  }));
+  ASSERT_TRUE(other.request([](Builder m) { m.setStatus(); },
+                            [](Reader m) {
+                              const auto peers = m.getStatusReply().getPeers();
+                              ASSERT_EQ(peers.size(), 2U);
+                              EXPECT_EQ(peers[0].getPid(), static_cast<std::uint32_t>(::getpid()));
+                              EXPECT_EQ(peers[0].getUid(), ::geteuid());
+                              EXPECT_EQ(peers[0].getReservedSlots(), 3U);
+                              EXPECT_FALSE(peers[0].getReadOnly());
+                              EXPECT_TRUE(peers[0].getAdmin());
+                              EXPECT_TRUE(peers[1].getReadOnly());
+                            }));
 }
 
 TEST_F(AccessTest, a_tenant_that_is_not_the_peers_is_refused_by_name) {
@@ -106,17 +107,25 @@ TEST_F(AccessTest, another_user_gets_in_by_its_supplementary_group_and_sees_no_o
     if (!c.try_open(of_tenant("a"))) return 1;
     if (c.try_open(of_tenant("b"))) return 2;
     int wrong = 0;
-    c.request([](Builder m) { m.setStatus(); }, [&](Reader m) {
-      const auto s = m.getStatusReply();
-      if (s.getTenants().size() != 2 || s.getTenants()[1].getName() != "a") wrong = 3;
-      if (s.getPeers().size() != 1) wrong = 4;
-    });
-    c.request([](Builder m) { m.initList().setLimit(100); }, [&](Reader m) {
-      if (m.getListReply().getNamespaces().size() != 1) wrong = 5;
-    });
+    c.request([](Builder m) { m.setStatus(); },
+              [&](Reader m) {
+                const auto s = m.getStatusReply();
+                if (s.getTenants().size() != 2 || s.getTenants()[1].getName() != "a") wrong = 3;
+                if (s.getPeers().size() != 1) wrong = 4;
+              });
+    c.request(
+        [](Builder m) {
+          auto request = m.initList();
+          request.setBlocksMax(100);
+          request.setNamespacesMax(100);
+        },
+        [&](Reader m) {
+          if (m.getListReply().getNamespaces().size() != 1) wrong = 5;
+        });
     const NamespaceId hidden = id_of(of_tenant("b"));
     const auto answer = refusal(c, [&](Builder m) {
-      m.initList().setNs({reinterpret_cast<const kj::byte*>(&hidden), sizeof hidden});
+      m.initList().initNamespaces().setId(
+          {reinterpret_cast<const kj::byte*>(&hidden), sizeof hidden});
     });
     return has(answer, "no namespace") ? wrong : 6;
   };
@@ -127,14 +136,14 @@ TEST_F(AccessTest, another_user_gets_in_by_its_supplementary_group_and_sees_no_o
 TEST_F(AccessTest, what_an_administrator_may_others_may_not) {
   KVTIER_NEEDS_ROOT();
   serve("", "[access]\nadmin_group = 4243\n");
-  const std::vector<std::function<void(Builder)>> requests{
-      [](Builder m) { m.initDrop(); }, [](Builder m) { m.initScrub(); },
-      [](Builder m) {
-        auto quota = m.initSetQuota();
-        quota.setTenant("default");
-        quota.setTier(1);
-        quota.setQuotaBytes(kNoQuota);
-      }};
+  const std::vector<std::function<void(Builder)>> requests{[](Builder m) { m.initDrop(); },
+                                                           [](Builder m) { m.initScrub(); },
+                                                           [](Builder m) {
+                                                             auto quota = m.initSetQuota();
+                                                             quota.setTenant("default");
+                                                             quota.setTier(1);
+                                                             quota.setQuotaBytes(kNoQuota);
+                                                           }};
   const auto work = [&] {
     WireClient c = client();
     for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -167,12 +176,13 @@ TEST_F(AccessTest, a_quota_is_set_while_the_daemon_runs) {
   const auto handle = c.open(ns);
   const auto prefix = prefix_of(id_of(ns), 8, 1);
   for (const auto& block : prefix) EXPECT_TRUE(c.put(handle, ns, block));
-  c.request([](Builder m) { m.setStatus(); }, [](Reader m) {
-    const auto tenant = m.getStatusReply().getTenants()[1];
-    EXPECT_EQ(tenant.getName(), "a");
-    EXPECT_EQ(tenant.getUsedBytes()[1], 4 * kRecordBytes);
-    EXPECT_EQ(tenant.getQuotaBytes()[1], 4 * kRecordBytes);
-  });
+  c.request([](Builder m) { m.setStatus(); },
+            [](Reader m) {
+              const auto tenant = m.getStatusReply().getTenants()[1];
+              EXPECT_EQ(tenant.getName(), "a");
+              EXPECT_EQ(tenant.getUsedBytes()[1], 4 * kRecordBytes);
+              EXPECT_EQ(tenant.getQuotaBytes()[1], 4 * kRecordBytes);
+            });
   EXPECT_TRUE(has(set("nobody", 1, 0), "no tenant 'nobody'"));
   EXPECT_TRUE(has(set("a", 1ULL << 40, 1ULL << 30), "guaranteed"));
 }
@@ -233,7 +243,8 @@ TEST_F(AccessTest, a_user_that_is_configured_as_a_reader_gets_no_more) {
   WireClient c = client();
   EXPECT_TRUE(c.read_only());
   const auto opened = c.open(small_namespace("m"));
-  EXPECT_TRUE(has(refusal(c, [&](Builder m) { m.initReserve().setNs(opened); }), "read_only_users"));
+  EXPECT_TRUE(
+      has(refusal(c, [&](Builder m) { m.initReserve().setNs(opened); }), "read_only_users"));
 }
 
 TEST_F(AccessTest, an_isolated_tenants_memory_goes_to_its_own_sessions_alone) {

@@ -90,7 +90,8 @@ TEST_F(ServerFramesTest, a_message_that_only_the_daemon_sends_ends_the_session) 
                 {"done", message([](Builder m) { m.setDone(); })},
                 {"statusReply", message([](Builder m) { m.initStatusReply(); })},
                 {"listReply", message([](Builder m) { m.initListReply(); })},
-                {"dropped", message([](Builder m) { m.setDropped(1); })},
+                {"dropped", message([](Builder m) { m.initDropped(); })},
+                {"namespaceClosed", message([](Builder m) { m.setNamespaceClosed(1); })},
                 {"extent", message([](Builder m) { m.initExtent(); })},
                 {"extentGone", message([](Builder m) { m.setExtentGone(1); })},
                 {"ready", message([](Builder m) { m.initReady(); })}},
@@ -153,9 +154,20 @@ TEST_F(ServerFramesTest, a_refusal_is_an_error_and_the_session_goes_on) {
   const std::vector<kj::byte> garbage(40, 7);
   EXPECT_FALSE(c.request([&](Builder m) { m.setOpenNamespace({garbage.data(), garbage.size()}); }));
   EXPECT_EQ(c.error()->code, Errc::malformed);
-  EXPECT_FALSE(c.request([&](Builder m) { m.initDrop().setNs({garbage.data(), 16}); }));
+  EXPECT_FALSE(c.request([&](Builder m) {
+    m.initDrop().initSelection().initNamespaces().setId({garbage.data(), 16});
+  }));
   EXPECT_EQ(c.error()->code, Errc::not_found);
-  EXPECT_FALSE(c.request([&](Builder m) { m.initList().setNs({garbage.data(), 15}); }));
+  EXPECT_FALSE(c.request([&](Builder m) { m.initList().initNamespaces().setModel("unknown"); }));
+  EXPECT_EQ(c.error()->code, Errc::not_found);
+  EXPECT_FALSE(c.request([&](Builder m) { m.initInspect().setKey({garbage.data(), 16}); }));
+  EXPECT_EQ(c.error()->code, Errc::not_found);
+  EXPECT_FALSE(c.request([&](Builder m) { m.initPin().setSeconds(0); }));
+  EXPECT_EQ(c.error()->code, Errc::invalid);
+  EXPECT_FALSE(c.request([&](Builder m) { m.initInvalidate(); }));
+  EXPECT_EQ(c.error()->code, Errc::invalid);
+  EXPECT_FALSE(c.request([&](Builder m) { m.initSetQuota().setTenant("nobody"); }));
+  EXPECT_EQ(c.error()->code, Errc::not_found);
   for (int i = 0; i < 64; ++i) c.open(ns);
   const auto encoded = encode(ns);
   EXPECT_FALSE(c.request([&](Builder m) {

@@ -30,7 +30,7 @@ TEST_F(ShrinkTest, a_lower_cap_is_reached_by_giving_whole_extents_back) {
   EXPECT_TRUE(cache->shrink());
   EXPECT_EQ(host().reserved_bytes(), kExtent);
   EXPECT_EQ(cache->catalogue().counts(Tier::host).blocks, 16U);
-  EXPECT_EQ(cache->counts().evictions[index_of(Tier::host)], 16U);
+  EXPECT_EQ(cache->catalogue().counts(Tier::host).evictions(), 16U);
   EXPECT_FALSE(cache->shrink());
   // What left memory is on disk, and the tier takes new blocks within its cap.
   EXPECT_EQ(cache->catalogue().counts(Tier::disk).blocks, 32U);

@@ -110,6 +110,8 @@ void WireClient::on_event(Reader message, wire::Frame& frame) {
     const auto event = message.getReady();
     for (unsigned i = 0; i < event.getBlocks().size(); ++i)
       ready[event.getBlocks()[i]] = event.getSlots()[i];
+  } else if (message.isNamespaceClosed()) {
+    closed.push_back(message.getNamespaceClosed());
   }
 }
 

@@ -65,6 +65,7 @@ class WireClient {
   // The slots of a ready event, in the order of the lease's blocks, once all have come.
   bool wait_ready(std::size_t blocks);
   std::map<std::uint32_t, std::uint64_t> ready;
+  std::vector<std::uint32_t> closed;  // handles of namespaces that were invalidated
 
   struct Status {
     std::uint64_t frame_errors, sessions, leases, reserved, quarantined;

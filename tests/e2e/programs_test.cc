@@ -90,13 +90,13 @@ TEST_F(Programs, kvtierctl_shows_tiers_hits_and_blocks_for_people_and_for_progra
   EXPECT_EQ(Json::parse(run(ctl("ls --blocks 10 --json")).output)["blocks"].size(), 0U);
 }
 
-TEST_F(Programs, wrong_usage_exits_2_and_a_missing_daemon_exits_1_with_the_mend) {
+TEST_F(Programs, wrong_usage_exits_2_and_a_missing_daemon_exits_3_with_the_mend) {
   EXPECT_EQ(run(ctl("drop")).exit_code, 2);
   EXPECT_EQ(run(ctl("nonsense")).exit_code, 2);
   EXPECT_EQ(run(std::string(KVTIER_ENGINE) + " generate").exit_code, 2);
   daemon_.send(SIGTERM);
   const auto gone = run(ctl("status"));
-  EXPECT_EQ(gone.exit_code, 1);
+  EXPECT_EQ(gone.exit_code, 3);
   EXPECT_NE(gone.output.find("is kvtierd running"), std::string::npos) << gone.output;
   EXPECT_NE(gone.output.find(daemon_.socket()), std::string::npos) << gone.output;
 }

@@ -27,6 +27,8 @@ TEST_P(GoldenLogits, AreThoseOfTheReference) {
 
 INSTANTIATE_TEST_SUITE_P(Bundled, GoldenLogits, testing::ValuesIn(kBundled),
                          [](const auto& test) { return std::string(test.param.title); });
+INSTANTIATE_TEST_SUITE_P(Windowed, GoldenLogits, testing::ValuesIn(kWindowed),
+                         [](const auto& test) { return std::string(test.param.title); });
 INSTANTIATE_TEST_SUITE_P(Families, GoldenLogits, testing::ValuesIn(kFamilies),
                          [](const auto& test) { return std::string(test.param.title); });
 
@@ -44,6 +46,8 @@ TEST_P(GoldenAnswers, AreTheLikeliestTokensOfTheReference) {
   EXPECT_EQ(answer->tokens, golden.greedy);
 }
 
+INSTANTIATE_TEST_SUITE_P(Windowed, GoldenAnswers, testing::ValuesIn(kWindowed),
+                         [](const auto& test) { return std::string(test.param.title); });
 INSTANTIATE_TEST_SUITE_P(Families, GoldenAnswers, testing::ValuesIn(kFamilies),
                          [](const auto& test) { return std::string(test.param.title); });
 
@@ -57,12 +61,30 @@ constexpr Checkpoint kCheckpoints[] = {
     {"multi_head", "tests/data/checkpoints/mha/config.json",
      "tests/data/checkpoints/mha/model.safetensors",
      "tests/data/checkpoints/mha/golden.safetensors"},
+    {"yarn", "tests/data/checkpoints/yarn/config.json",
+     "tests/data/checkpoints/yarn/model.safetensors",
+     "tests/data/checkpoints/yarn/golden.safetensors"},
     {"multi_query", "tests/data/checkpoints/mqa/config.json",
      "tests/data/checkpoints/mqa/model.safetensors",
      "tests/data/checkpoints/mqa/golden.safetensors"},
 };
 INSTANTIATE_TEST_SUITE_P(Engine, GoldenLogits, testing::ValuesIn(kCheckpoints),
                          [](const auto& test) { return std::string(test.param.title); });
+
+TEST(Windowed, GivesTheSameBitsWhateverTheChunks) {
+  const auto model = load_checkpoint(kWindowed[0]);
+  ASSERT_NE(model, nullptr);
+  const auto tokens = random_tokens(131, model->config.vocab_size, 5);
+  for (const StorageFormat format : {StorageFormat::fp8_e4m3, StorageFormat::f32}) {
+    const auto all_at_once = logits_of(*model, format, tokens, 512, 131);
+    for (const std::uint32_t chunk : {1U, 7U, 17U}) {
+      const auto in_chunks = logits_of(*model, format, tokens, chunk, 131);
+      EXPECT_EQ(
+          std::memcmp(in_chunks.data(), all_at_once.data(), all_at_once.size() * sizeof(float)), 0)
+          << "chunks of " << chunk;
+    }
+  }
+}
 
 class EveryFormat : public testing::TestWithParam<StorageFormat> {
  protected:

@@ -11,11 +11,15 @@ ModelConfig accepted(const Json& json) {
   return config ? *config : ModelConfig{};
 }
 
+std::string refusal_of(const Json& json) {
+  const auto config = parse_model_config(as_read(json), "config.json");
+  return config ? "accepted" : config.error().message;
+}
+
 std::string refusal(const std::string& key, const Json& value) {
   Json json = small_config();
   json[key] = value;
-  const auto config = parse_model_config(as_read(json), "config.json");
-  return config ? "accepted" : config.error().message;
+  return refusal_of(json);
 }
 
 const Json kLlama3 = {{"rope_type", "llama3"},
@@ -72,20 +76,85 @@ TEST(ModelConfig, RefusesByNameWhatIsNotSupported) {
     EXPECT_NE(message.find("config.json"), std::string::npos) << message;
     EXPECT_NE(message.find(what), std::string::npos) << message;
   };
-  names(refusal("architectures", {"MistralForCausalLM"}), "LlamaForCausalLM");
+  names(refusal("architectures", {"MixtralForCausalLM"}), "MistralForCausalLM");
   names(refusal("architectures", nullptr), "LlamaForCausalLM");
   names(refusal("hidden_act", "gelu"), "supported is silu");
   names(refusal("quantization_config", {{"bits", 4}}), "quantization_config");
-  names(refusal("sliding_window", 4096), "sliding_window");
-  names(refusal("use_sliding_window", true), "use_sliding_window");
-  names(refusal("layer_types", {"full_attention", "sliding_attention"}), "sliding_attention");
   names(refusal("architectures", {"Qwen3MoeForCausalLM"}), "Qwen3ForCausalLM");
   names(refusal("num_experts", 64), "mixtures of experts");
-  names(refusal("rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}}), "'yarn'");
+  names(refusal("rope_scaling", {{"rope_type", "longrope"}, {"factor", 2}}), "'longrope'");
+  names(refusal("rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}), "'dynamic'");
+  names(refusal("rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}, {"mscale", 1}}), "mscale");
+  names(refusal("rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}, {"beta_fast", 1}}),
+        "beta_fast");
   names(refusal("rope_scaling", {{"rope_type", "linear"}}), "factor is missing");
   names(refusal("rope_scaling", {{"rope_type", "linear"}, {"factor", 0}}), "factor");
   names(refusal("rope_parameters", {{"rope_type", "llama3"}, {"factor", 8}}), "low_freq_factor");
   names(refusal("rope_parameters", {{"partial_rotary_factor", 0.5}}), "partial_rotary_factor");
+}
+
+TEST(ModelConfig, NamesTheWindowsThatKvDependsOn) {
+  Json json = small_config();
+  json["architectures"] = {"MistralForCausalLM"};
+  json["num_hidden_layers"] = 3;
+  json["max_position_embeddings"] = 4096;
+  const std::string all = "rope theta=10000 scaling=none";
+  json["sliding_window"] = 100;
+  EXPECT_EQ(accepted(json).describe_positions(), all + " window=100");
+  EXPECT_EQ(accepted(json).window(2), 100U);
+  json["sliding_window"] = 4096;
+  EXPECT_EQ(accepted(json).describe_positions(), all);
+  json["sliding_window"] = nullptr;
+  EXPECT_EQ(accepted(json).describe_positions(), all);
+  json["sliding_window"] = 100;
+  json["layer_types"] = {"full_attention", "sliding_attention", "sliding_attention"};
+  EXPECT_EQ(accepted(json).describe_positions(), all + " windows=0x1,100x2");
+
+  json["architectures"] = {"Qwen2ForCausalLM"};
+  json.erase("layer_types");
+  EXPECT_EQ(accepted(json).describe_positions(), all);
+  json["use_sliding_window"] = true;
+  json["max_window_layers"] = 2;
+  EXPECT_EQ(accepted(json).describe_positions(), all + " windows=0x2,100x1");
+  json["max_window_layers"] = 3;
+  EXPECT_EQ(accepted(json).describe_positions(), all);
+  json["layer_types"] = {"full_attention", "sliding_attention"};
+  EXPECT_NE(refusal_of(json).find("layer_types"), std::string::npos);
+  json["layer_types"] = {"full_attention", "chunked_attention", "full_attention"};
+  EXPECT_NE(refusal_of(json).find("chunked_attention"), std::string::npos);
+  json.erase("layer_types");
+  json.erase("sliding_window");
+  EXPECT_NE(refusal_of(json).find("sliding_window"), std::string::npos);
+}
+
+TEST(ModelConfig, HasNoWindowWhereTheContextIsLimitedToIt) {
+  Json json = small_config();
+  json["architectures"] = {"MistralForCausalLM"};
+  json["max_position_embeddings"] = 4096;
+  json["sliding_window"] = 100;
+  ModelConfig config = accepted(json);
+  config.limit_positions(101);
+  EXPECT_EQ(config.window(0), 100U);
+  config.limit_positions(100);
+  EXPECT_TRUE(config.windows.empty());
+  EXPECT_EQ(config.positions_max, 100U);
+  config.limit_positions(200);
+  EXPECT_EQ(config.positions_max, 100U);
+}
+
+TEST(ModelConfig, TakesTheEndTokensOfTheGenerationConfiguration) {
+  const TemporaryDirectory folder;
+  ModelConfig config = accepted(small_config());
+  config.eos = {2};
+  ASSERT_TRUE(add_generation_config(folder / "generation_config.json", config));
+  EXPECT_EQ(config.eos, (std::vector<Token>{2}));
+  write_file(folder / "generation_config.json", R"({"eos_token_id": [2, 5]})");
+  ASSERT_TRUE(add_generation_config(folder / "generation_config.json", config));
+  EXPECT_EQ(config.eos, (std::vector<Token>{2, 5}));
+  write_file(folder / "generation_config.json", R"({"eos_token_id": 99999999})");
+  const auto refused = add_generation_config(folder / "generation_config.json", config);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("generation_config.json"), std::string::npos);
 }
 
 TEST(ModelConfig, KnowsWhereEachFamilyHasBiasesAndNorms) {

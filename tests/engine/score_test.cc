@@ -12,12 +12,9 @@ namespace {
 
 // A tokenizer whose token i is the byte i; only the ids below the model's vocab_size are used.
 Tokenizer byte_tokenizer() {
-  TokenizerParts parts;
-  for (Token byte = 0; byte < 256; ++byte) {
-    parts.byte_tokens[byte] = byte;
-    parts.vocabulary.emplace(std::string(1, static_cast<char>(byte)), byte);
-  }
-  return Tokenizer(std::move(parts));
+  auto tokenizer = Tokenizer::parse(as_read(tokenizer_json({})), "tokenizer.json");
+  EXPECT_TRUE(tokenizer) << tokenizer.error().message;
+  return std::move(tokenizer).value();
 }
 
 TEST(Score, AddsUpTheBitsOfEveryTokenButTheFirstOfEachWindow) {

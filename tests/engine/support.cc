@@ -11,6 +11,43 @@
 namespace kvtier::engine::test {
 namespace {
 
+// UTF-8 of a character below U+0800.
+std::string character(unsigned code) {
+  if (code < 0x80) return {static_cast<char>(code)};
+  return {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 0x3F))};
+}
+
+// GPT-2's alphabet: ids are bytes here.
+Json byte_vocabulary() {
+  Json vocabulary = Json::object();
+  unsigned next = 256;
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    const bool printable = (byte > 0x20 && byte < 0x7F) || (byte > 0xA0 && byte != 0xAD);
+    vocabulary[character(printable ? byte : next++)] = byte;
+  }
+  return vocabulary;
+}
+
+}  // namespace
+
+Json tokenizer_json(const std::vector<std::string>& merges) {
+  Json vocabulary = byte_vocabulary();
+  for (std::size_t i = 0; i < merges.size(); ++i) {
+    std::string joined = merges[i];
+    joined.erase(joined.find(' '), 1);
+    vocabulary[joined] = 256 + i;
+  }
+  return {
+      {"added_tokens", Json::array()},
+      {"normalizer", nullptr},
+      {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
+      {"post_processor", nullptr},
+      {"decoder", {{"type", "ByteLevel"}}},
+      {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", merges}}}};
+}
+
+namespace {
+
 std::string as_bytes(const std::vector<float>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
 }
@@ -127,7 +164,8 @@ std::vector<Token> random_tokens(std::size_t count, std::uint32_t vocab_size, st
 std::unique_ptr<TestModel> TestModel::load(const std::filesystem::path& config_path,
                                            const std::filesystem::path& weights_path) {
   auto config = load_model_config(config_path);
-  auto tensors = SafeTensors::open(weights_path);
+  auto tensors = std::filesystem::is_directory(weights_path) ? SafeTensors::open_model(weights_path)
+                                                             : SafeTensors::open(weights_path);
   if (!config || !tensors) {
     ADD_FAILURE() << (config ? tensors.error() : config.error()).message;
     return nullptr;

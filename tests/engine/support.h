@@ -51,6 +51,9 @@ std::string safetensors_bytes(std::string_view header, std::string_view data);
 inline Json as_read(const Json& json) {
   return Json::parse(json.dump());
 }
+// tokenizer.json, byte-level: token i is the byte i, and 256, 257, ... are `merges` ("a b").
+Json tokenizer_json(const std::vector<std::string>& merges);
+
 // config.json of a model small enough to run thousands of tokens in a test.
 Json small_config();
 // Random weights for it, F32, the same for the same seed.
@@ -129,6 +132,15 @@ constexpr Checkpoint kFamilies[] = {
     {"qwen3", "tests/data/checkpoints/qwen3/config.json",
      "tests/data/checkpoints/qwen3/model.safetensors",
      "tests/data/checkpoints/qwen3/golden.safetensors"},
+};
+
+// Windows shorter than the text; CUDA refuses them. The first is in three shards.
+constexpr Checkpoint kWindowed[] = {
+    {"mistral", "tests/data/checkpoints/mistral/config.json", "tests/data/checkpoints/mistral",
+     "tests/data/checkpoints/mistral/golden.safetensors"},
+    {"qwen2_5_window", "tests/data/checkpoints/qwen2.5-window/config.json",
+     "tests/data/checkpoints/qwen2.5-window/model.safetensors",
+     "tests/data/checkpoints/qwen2.5-window/golden.safetensors"},
 };
 
 constexpr StorageFormat kAllFormats[] = {StorageFormat::fp8_e4m3, StorageFormat::fp8_e5m2,

@@ -2,44 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/engine/support.h"
 
 namespace kvtier::engine::test {
 namespace {
-
-// UTF-8 of a character below U+0800.
-std::string character(unsigned code) {
-  if (code < 0x80) return {static_cast<char>(code)};
-  return {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 0x3F))};
-}
-
-// GPT-2's alphabet: ids are bytes here.
-Json byte_vocabulary() {
-  Json vocabulary = Json::object();
-  unsigned next = 256;
-  for (unsigned byte = 0; byte < 256; ++byte) {
-    const bool printable = (byte > 0x20 && byte < 0x7F) || (byte > 0xA0 && byte != 0xAD);
-    vocabulary[character(printable ? byte : next++)] = byte;
-  }
-  return vocabulary;
-}
-
-// The bytes, and tokens 256, 257, ... for `merges` ("a b").
-Json tokenizer_json(const std::vector<std::string>& merges) {
-  Json vocabulary = byte_vocabulary();
-  for (std::size_t i = 0; i < merges.size(); ++i) {
-    std::string joined = merges[i];
-    joined.erase(joined.find(' '), 1);
-    vocabulary[joined] = 256 + i;
-  }
-  return {
-      {"added_tokens", Json::array()},
-      {"normalizer", nullptr},
-      {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
-      {"post_processor", nullptr},
-      {"decoder", {{"type", "ByteLevel"}}},
-      {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", merges}}}};
-}
 
 Tokenizer parsed(const Json& json) {
   auto tokenizer = Tokenizer::parse(as_read(json), "tokenizer.json");
@@ -83,6 +51,98 @@ TEST(Tokenizer, GivesTheIdsOfTheTokenizersLibrary) {
     EXPECT_EQ(*tokens, one.at("ids").get<std::vector<Token>>()) << one.at("text");
     EXPECT_EQ(tokenizer->decode(*tokens), one.at("decoded").get<std::string>());
   }
+}
+
+class TokenizerFamily : public testing::TestWithParam<const char*> {};
+
+TEST_P(TokenizerFamily, GivesTheIdsOfTheReference) {
+  const auto folder = source_directory() / "tests/data/tokenizers" / GetParam();
+  const auto tokenizer = Tokenizer::load_model(folder);
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+  const auto cases = read_json(folder / "cases.json");
+  ASSERT_TRUE(cases) << cases.error().message;
+  ASSERT_GE(cases->at("cases").size(), 100U);
+  for (const Json& one : cases->at("cases")) {
+    const auto text = one.at("text").get<std::string>();
+    const auto tokens = tokenizer->encode(text);
+    ASSERT_TRUE(tokens) << one.at("text");
+    EXPECT_EQ(*tokens, one.at("ids").get<std::vector<Token>>()) << one.at("text");
+    std::string streamed;
+    TextStream stream(*tokenizer);
+    for (const Token token : *tokens) {
+      streamed += stream.push(token);
+      EXPECT_EQ(valid_utf8_prefix(streamed), streamed.size());
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tokenizer, TokenizerFamily,
+                         testing::Values("llama2", "llama3", "mistral", "mistral-bytes", "qwen2",
+                                         "sentencepiece-bpe", "sentencepiece-unigram"),
+                         [](const auto& test) {
+                           std::string title = test.param;
+                           std::replace(title.begin(), title.end(), '-', '_');
+                           return title;
+                         });
+
+Tokenizer family(const char* title) {
+  auto tokenizer = Tokenizer::load_model(source_directory() / "tests/data/tokenizers" / title);
+  EXPECT_TRUE(tokenizer) << tokenizer.error().message;
+  return std::move(tokenizer).value();
+}
+
+TEST(Tokenizer, PutsTheSpaceBackThatAWordHadBeforeIt) {
+  for (const char* title : {"llama2", "mistral", "sentencepiece-bpe"}) {
+    const Tokenizer tokenizer = family(title);
+    for (const std::string text :
+         {"Hello there", "two  spaces ", "\xE4\xB8\xAD\xF0\x9F\x98\x80\n\tx"}) {
+      EXPECT_EQ(tokenizer.decode(tokenizer.encode(text).value()), text) << title;
+    }
+  }
+}
+
+TEST(Tokenizer, KeepsASpaceThatIsTheTextsOwn) {
+  for (const char* title : {"llama2", "sentencepiece-bpe"}) {
+    const Tokenizer tokenizer = family(title);
+    EXPECT_EQ(tokenizer.decode(tokenizer.encode(" a").value()), " a") << title;
+  }
+}
+
+TEST(Tokenizer, FindsControlTokensThatSentencePieceDoesNot) {
+  const Tokenizer tokenizer = family("sentencepiece-bpe");
+  const auto tokens = tokenizer.encode("<s>a</s>").value();
+  ASSERT_GE(tokens.size(), 3U);
+  EXPECT_EQ(tokens.front(), 1U);
+  EXPECT_EQ(tokens.back(), 2U);
+  EXPECT_TRUE(tokenizer.is_special(1));
+  ASSERT_EQ(tokenizer.template_prefix().size(), 1U);
+  EXPECT_EQ(tokenizer.template_prefix()[0], 1U);
+}
+
+TEST(Tokenizer, TakesAddedTokensOfTheConfigurationBesideATokenizerModel) {
+  const TemporaryDirectory folder;
+  std::filesystem::copy_file(
+      source_directory() / "tests/data/tokenizers/sentencepiece-bpe/tokenizer.model",
+      folder / "tokenizer.model");
+  write_file(folder / "tokenizer_config.json",
+             R"({"add_bos_token": false,
+                 "added_tokens_decoder": {"5000": {"content": "[INST]", "special": true}}})");
+  const auto tokenizer = Tokenizer::load_model(folder.path());
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+  EXPECT_EQ(tokenizer->encode("[INST]").value(), (std::vector<Token>{5000}));
+  EXPECT_TRUE(tokenizer->template_prefix().empty());
+}
+
+TEST(Tokenizer, RefusesATokenizerModelThatIsNone) {
+  const TemporaryDirectory folder;
+  const auto missing = Tokenizer::load_model(folder.path());
+  ASSERT_FALSE(missing);
+  EXPECT_NE(missing.error().message.find("neither tokenizer.json nor tokenizer.model"),
+            std::string::npos);
+  write_file(folder / "tokenizer.model", "not a model");
+  const auto broken = Tokenizer::load_model(folder.path());
+  ASSERT_FALSE(broken);
+  EXPECT_NE(broken.error().message.find("tokenizer.model"), std::string::npos);
 }
 
 TEST(Tokenizer, JoinsTheLowestRankFirstAndLeftmostAmongEquals) {
@@ -137,7 +197,7 @@ TEST(Tokenizer, RefusesATextThatIsNotUtf8) {
 TEST(Tokenizer, FindsAddedTokensInTheTextLongestFirst) {
   Json json = tokenizer_json({});
   json["added_tokens"] = {{{"id", 300}, {"content", "<e>"}, {"special", true}},
-                          {{"id", 301}, {"content", "<e><e>"}, {"special", false}}};
+                          {{"id", 301}, {"content", "<e><e>"}, {"normalized", false}}};
   const Tokenizer tokenizer = parsed(json);
   EXPECT_EQ(tokenizer.encode("a<e>b<e><e><e>").value(),
             (std::vector<Token>{'a', 300, 'b', 301, 300}));
@@ -238,16 +298,16 @@ TEST(Tokenizer, RefusesByNameWhatIsNotSupported) {
     EXPECT_NE(message.find(what), std::string::npos) << message;
   };
   names(refused("/model/type", "Unigram"), "Unigram");
-  names(refused("/model/byte_fallback", true), "byte_fallback");
   names(refused("/model/continuing_subword_prefix", "##"), "continuing_subword_prefix");
   names(refused("/model/dropout", 0.1), "dropout");
-  names(refused("/normalizer", {{"type", "NFC"}}), "NFC");
-  names(refused("/pre_tokenizer", {{"type", "Metaspace"}}), "Metaspace");
+  names(refused("/normalizer", {{"type", "Precompiled"}}), "Precompiled");
+  names(refused("/normalizer", {{"type", "Replace"}, {"content", "x"}}), "pattern");
+  names(refused("/pre_tokenizer", {{"type", "BertPreTokenizer"}}), "BertPreTokenizer");
+  names(refused("/pre_tokenizer", {{"type", "Metaspace"}, {"replacement", "_"}}), "U+2581");
   names(refused("/pre_tokenizer", nullptr), "ByteLevel");
   names(refused("/decoder", {{"type", "Metaspace"}}), "Metaspace");
+  names(refused("/decoder", {{"type", "WordPiece"}}), "WordPiece");
   names(refused("/decoder", nullptr), "ByteLevel");
-  names(refused("/added_tokens", Json::array({{{"id", 1}, {"content", "x"}, {"lstrip", true}}})),
-        "lstrip");
   names(refusal(with_split("(", "Isolated")), "expression");
   names(refusal(with_split("a", "Sideways")), "Sideways");
 }

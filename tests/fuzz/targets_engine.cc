@@ -47,9 +47,10 @@ void run_tokenizer(std::span<const std::byte> bytes) {
   if (!json) return;
   auto parts = engine::parse_tokenizer(*json, "fuzz");
   if (!parts) return KVTIER_CHECK(!parts.error().message.empty());
-  const engine::Tokenizer tokenizer(std::move(*parts));
-  const auto tokens = tokenizer.encode("Hello, w\xC3\xB6rld 123\n  x");
-  if (tokens) (void)tokenizer.decode(*tokens);
+  const auto tokenizer = engine::Tokenizer::make(std::move(*parts));
+  if (!tokenizer) return KVTIER_CHECK(!tokenizer.error().message.empty());
+  const auto tokens = tokenizer->encode("Hello, w\xC3\xB6rld 123\n  x");
+  if (tokens) (void)tokenizer->decode(*tokens);
 }
 
 // UTF-8 of a character below U+0800.

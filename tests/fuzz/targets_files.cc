@@ -68,10 +68,10 @@ std::vector<Bytes> slot_table_seeds() {
   auto table = storage::SlotTable::create(
                    storage::slot_table_header(storage::ExtentId(7), Tier::host, shape))
                    .value();
-  table.set_reserved(0, 1, 2);
+  table.set_reserved(0, {1, 2, 3});
   table.set_sealed(0, {});
-  table.set_reserved(1, 1, 2);
-  table.set_reserved(2, 1, 2);
+  table.set_reserved(1, {1, 2, 3});
+  table.set_reserved(2, {1, 2, 3});
   table.set_quarantined(2);
   Bytes bytes(sizeof(storage::SlotTableHeader) + shape.slots() * sizeof(storage::SlotEntry));
   KVTIER_CHECK(::pread(table.fd(), bytes.data(), bytes.size(), 0) ==

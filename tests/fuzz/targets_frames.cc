@@ -37,7 +37,7 @@ class Daemon {
     apart.quota[1] = daemon::Config::Amount{25, true};
     apart.isolated = true;
     config_.tenants = {apart};
-    server_ = std::make_unique<daemon::Server>(io_, config_);
+    server_ = std::make_unique<daemon::Server>(io_, config_, passed_);
     KVTIER_CHECK(server_->start().has_value());
     thread_ = std::thread([this] { io_.run(); });
     bystander_ = std::make_unique<WireClient>(WireClient::greeted(socket()));
@@ -57,6 +57,7 @@ class Daemon {
   std::filesystem::path folder_;
   daemon::Config config_;
   boost::asio::io_context io_{1};
+  daemon::PassedDescriptors passed_;
   std::unique_ptr<daemon::Server> server_;
   std::thread thread_;
   std::unique_ptr<WireClient> bystander_;
@@ -158,7 +159,7 @@ std::vector<Bytes> frame_seeds() {
                     report.initMissed(1)[0].setBlocks(3);
                     report.initBadKeys(1).set(0, data(prefix[0].identity.key));
                   },
-                  [](Builder m) { m.initList().setLimit(10); }, [](Builder m) { m.setFlush(); }}),
+                  [](Builder m) { m.initList().setBlocksMax(10); }, [](Builder m) { m.setFlush(); }}),
       session_of(1, {[](Builder m) { m.initDrop().setTiers(2); },
                      [](Builder m) { m.initScrub().setStart(true); },
                      [](Builder m) {

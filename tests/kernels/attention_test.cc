@@ -36,6 +36,7 @@ struct Batch {
                        .layer = KvSequence::kLayer,
                        .rows = static_cast<std::uint32_t>(rows),
                        .heads = heads,
+                       .window = window,
                        .scale = scale(),
                        .q = q.data() + first * heads * shape.head_dim_k,
                        .out = out,
@@ -64,9 +65,10 @@ struct Batch {
     const std::uint32_t position = positions[row];
     const std::size_t kv_head = head / (heads / shape.kv_heads);
     const float* query = q.data() + (row * heads + head) * shape.head_dim_k;
+    const std::uint32_t first = window == 0 || position < window ? 0 : position + 1 - window;
     std::vector<double> scores(position + 1);
     double largest = -std::numeric_limits<double>::infinity();
-    for (std::uint32_t token = 0; token <= position; ++token) {
+    for (std::uint32_t token = first; token <= position; ++token) {
       double dot = 0;
       for (std::size_t d = 0; d < shape.head_dim_k; ++d) {
         dot += double{query[d]} * sequence.seen_value(position, false, kv_head, token, d);
@@ -76,7 +78,7 @@ struct Batch {
     }
     std::vector<double> out(shape.head_dim_v);
     double total = 0;
-    for (std::uint32_t token = 0; token <= position; ++token) {
+    for (std::uint32_t token = first; token <= position; ++token) {
       const double weight = std::exp(scores[token] - largest);
       total += weight;
       for (std::size_t d = 0; d < out.size(); ++d) {
@@ -101,6 +103,7 @@ struct Batch {
 
   KvShape shape;
   std::uint32_t heads;
+  std::uint32_t window = 0;
   std::vector<KvSequence> sequences;
   std::vector<SequenceKv> views;
   std::vector<std::uint32_t> positions;
@@ -156,6 +159,37 @@ TEST_P(Attention, MatchesTheReferenceForEveryFormatAndBlockLength) {
       batch.expect_reference(batch.run_all(kernels()));
     }
   }
+}
+
+TEST_P(Attention, MatchesTheReferenceWithinAWindowWithTheSameBitsAlone) {
+  for (const std::uint32_t block_tokens : {2U, 16U, 32U}) {
+    for (const std::uint32_t window : {1U, 5U, 16U, 17U, 40U, 96U}) {
+      Batch batch({.block_tokens = block_tokens}, 4);
+      batch.window = window;
+      batch.add_prefill(70);
+      batch.add_sequence(130, {129, 47, 48, 64});
+      const auto out = batch.run_all(kernels());
+      batch.expect_reference(out);
+      ASSERT_TRUE(same_bits(out, batch.run_one_by_one(kernels())))
+          << block_tokens << " a block, window " << window;
+    }
+  }
+}
+
+TEST_P(Attention, ARowIgnoresWhatLiesBeforeItsWindow) {
+  Batch batch({}, 2);
+  batch.window = 3;
+  batch.add_sequence(20, {19});  // sees tokens 17, 18 and 19, of which 16 is a neighbour
+  const auto clean = batch.run_all(kernels());
+  for (const bool v : {false, true}) {
+    auto& page = batch.sequences[0].exact_page(v, 1);
+    for (std::size_t head = 0; head < 2; ++head) {
+      for (std::size_t i = 0; i < 64; ++i) {
+        page[head * 16 * 64 + i] = std::numeric_limits<float>::infinity();
+      }
+    }
+  }
+  EXPECT_TRUE(same_bits(clean, batch.run_all(kernels())));
 }
 
 TEST_P(Attention, SequencesInOneCallDoNotSeeEachOther) {

@@ -22,7 +22,7 @@ class RunningDaemon {
   explicit RunningDaemon(const Scratch& scratch, const std::string& more = "", bool load = true,
                          ops::Monitor::Problems problems = nullptr)
       : config_(parse_config(small_config(scratch, "") + more + kHttp, "test").value()),
-        server_(io_, config_),
+        server_(io_, config_, passed_),
         monitor_(
             config_.http, io_, [this] { return server_.snapshot(); }, std::move(problems)) {
     monitor_.start();
@@ -72,6 +72,7 @@ class RunningDaemon {
   static constexpr const char* kHttp = "[http]\nlisten = '127.0.0.1:0'\nstall_after_ms = 300\n";
   Config config_;
   boost::asio::io_context io_{1};
+  PassedDescriptors passed_;
   Server server_;
   ops::Monitor monitor_;
   std::thread thread_;

@@ -63,7 +63,8 @@ TEST(StampAges, are_right_to_a_sixteenth_over_a_month_and_take_bounded_memory) {
 }
 
 TEST(NamespaceLabels, are_kept_and_no_series_ever_goes_back) {
-  Namespaces namespaces;
+  const Tenants tenants;
+  Namespaces namespaces(tenants);
   NamespaceLabels labels(3);
   std::map<std::string, std::uint64_t> before;
   std::mt19937 random(3);
@@ -89,7 +90,8 @@ TEST(NamespaceLabels, are_kept_and_no_series_ever_goes_back) {
 }
 
 TEST(NamespaceLabels, go_to_the_largest_of_those_that_come_at_once) {
-  Namespaces namespaces;
+  const Tenants tenants;
+  Namespaces namespaces(tenants);
   for (const std::uint64_t bytes : {10, 500, 20, 400, 30}) {
     const auto ns = namespaces.open(encode(small_namespace("m" + std::to_string(bytes))));
     namespaces[*ns].bytes[2] = bytes;

@@ -35,15 +35,17 @@ inline std::string check_device(const std::string& text) {
   return device ? std::string{} : device.error().message;
 }
 
-// Where a model comes from: --model, or --random-weights and --weights-seed.
+// Where a model comes from: --model, or --random-weights and --weights-seed; and --context-max.
 struct ModelOptions {
   std::string directory;
   std::string random_shape;
   std::uint64_t seed = 1;
+  std::uint32_t context_max = 0;  // 0: as many as the model takes
 
   void add_to(CLI::App& command);
   Result<std::unique_ptr<LoadedModel>> load() const;
 };
+void add_context_option(CLI::App& command, std::uint32_t& context_max);
 // --device.
 void add_device_option(CLI::App& command, std::string& device);
 
@@ -51,6 +53,7 @@ void add_device_option(CLI::App& command, std::string& device);
 // run.
 void add_generate_command(CLI::App& app, int& exit_code);
 void add_score_command(CLI::App& app, int& exit_code);
+void add_serve_command(CLI::App& app, int& exit_code);
 void add_tokenize_command(CLI::App& app, int& exit_code);
 
 }  // namespace kvtier::engine::cli

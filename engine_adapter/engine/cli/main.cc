@@ -12,11 +12,21 @@ void ModelOptions::add_to(CLI::App& command) {
                    "Weights drawn from a seed for a shape: llama-3.1-8b, llama-3.2-1b, qwen2.5-7b, "
                    "qwen3-8b, tiny, or a config.json");
   command.add_option("--weights-seed", seed, "Of --random-weights")->capture_default_str();
+  add_context_option(command, context_max);
 }
 
 Result<std::unique_ptr<LoadedModel>> ModelOptions::load() const {
-  return random_shape.empty() ? LoadedModel::load(directory)
-                              : LoadedModel::random(random_shape, seed);
+  auto loaded =
+      random_shape.empty() ? LoadedModel::load(directory) : LoadedModel::random(random_shape, seed);
+  if (loaded && context_max != 0) (*loaded)->config.limit_positions(context_max);
+  return loaded;
+}
+
+void add_context_option(CLI::App& command, std::uint32_t& context_max) {
+  command
+      .add_option("--context-max", context_max,
+                  "Tokens of prompt and answer together, at most; 0: max_position_embeddings")
+      ->capture_default_str();
 }
 
 void add_device_option(CLI::App& command, std::string& device) {
@@ -43,6 +53,8 @@ Examples:
         --prompt-length 32768 --max-tokens 16 --repeat 2
   What each storage format costs in quality:
     kvtier-engine score --model DIR --text-file heldout.txt --context 2048
+  The OpenAI API on port 8000 of this machine, with what the daemon keeps:
+    kvtier-engine serve --model DIR --port 8000
 
 Exit status: 0 fine, 1 a file, the model or the daemon failed, 2 wrong usage.
 )";
@@ -58,6 +70,7 @@ int run(int argc, char** argv) {
   int exit_code = kExitFine;
   add_generate_command(app, exit_code);
   add_score_command(app, exit_code);
+  add_serve_command(app, exit_code);
   add_tokenize_command(app, exit_code);
   try {
     app.parse(argc, argv);

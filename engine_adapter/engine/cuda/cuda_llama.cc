@@ -327,7 +327,7 @@ void CudaLlama::project_qkv(std::uint32_t layer, const CudaPlan& plan) {
 }
 
 float CudaLlama::attention_scale() const noexcept {
-  return 1.0F / std::sqrt(static_cast<float>(config_.head_dim));
+  return config_.attention_scale();
 }
 
 void CudaLlama::attend(std::uint32_t layer, const CudaPlan& plan) {

@@ -1,0 +1,44 @@
+// A model's chat template: from a conversation to the text that the model was trained on.
+// Immutable; any thread.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "engine_adapter/jinja/template.h"
+#include "kvtier/result.h"
+
+namespace kvtier::engine {
+
+class ChatTemplate {
+ public:
+  // chat_template.jinja in `folder`, or chat_template of its tokenizer_config.json (of several the
+  // one named "default"), with that file's special tokens. None where neither is there.
+  // Errors: malformed, invalid, naming the file.
+  static Result<std::optional<ChatTemplate>> load(const std::filesystem::path& folder);
+  // `special_tokens`: bos_token and its kind, by name.
+  static Result<ChatTemplate> compile(const std::string& source, const std::string& where,
+                                      jinja::Map special_tokens);
+
+  struct Conversation {
+    jinja::OrderedJson messages = jinja::OrderedJson::array();
+    jinja::OrderedJson tools;  // null for none
+    bool add_generation_prompt = true;
+    bool continue_final_message = false;  // told to the template, which may heed it
+    jinja::OrderedJson more;              // an object: further variables (enable_thinking)
+  };
+  // `now`: seconds since 1970. Errors: refused (the template does not take the conversation),
+  // invalid (it needs what is not supported).
+  Result<std::string> render(const Conversation& conversation, std::int64_t now) const;
+
+ private:
+  ChatTemplate(jinja::Template compiled, jinja::Map special_tokens)
+      : template_(std::move(compiled)), special_tokens_(std::move(special_tokens)) {}
+
+  jinja::Template template_;
+  jinja::Map special_tokens_;
+};
+
+}  // namespace kvtier::engine

@@ -1,0 +1,53 @@
+// The bodies of /v1/completions and /v1/chat/completions, read and checked.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "engine_adapter/engine/sampler.h"
+#include "engine_adapter/scheduler/request.h"
+#include "engine_adapter/server/api_error.h"
+
+namespace kvtier::engine::server {
+
+using OrderedJson = nlohmann::ordered_json;
+
+struct ApiRequest {
+  bool chat = false;
+  std::string model;
+  // What both have.
+  std::optional<std::uint32_t> tokens_max;
+  std::uint32_t answers = 1;  // n
+  bool stream = false;
+  bool include_usage = false;
+  bool logprobs = false;
+  std::uint32_t top_logprobs = 0;
+  std::vector<std::string> stops;
+  std::vector<Token> stop_tokens;
+  bool ignore_end = false;
+  bool seeded = false;
+  SamplerOptions sampling{.temperature = 1};
+  BeamOptions beam{};
+  std::string cache_salt;
+  std::string user;
+  std::int32_t priority = 0;
+  // /v1/completions
+  std::variant<std::string, std::vector<Token>> prompt;
+  bool echo = false;
+  std::optional<bool> add_special_tokens;
+  // /v1/chat/completions
+  OrderedJson messages;
+  OrderedJson template_variables;
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;
+};
+
+// Errors: 400, naming the field, the value and what is supported.
+ApiResult<ApiRequest> parse_request(std::string_view body, bool chat);
+
+}  // namespace kvtier::engine::server

@@ -1,0 +1,193 @@
+#include "engine_adapter/server/api_response.h"
+
+#include <algorithm>
+
+namespace kvtier::engine::server {
+namespace {
+
+const char* finish_reason_of(FinishReason reason) noexcept {
+  switch (reason) {
+    case FinishReason::end_token:
+      return "stop";
+    case FinishReason::tokens_max:
+    case FinishReason::context_full:
+      return "length";
+    case FinishReason::cancelled:
+      return "cancelled";
+    case FinishReason::failed:
+      return "error";
+  }
+  return "error";
+}
+
+std::size_t characters_in(const std::string& text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0U) != 0x80;
+  }));
+}
+
+OrderedJson bytes_of(std::string_view text) {
+  OrderedJson bytes = OrderedJson::array();
+  for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
+  return bytes;
+}
+
+}  // namespace
+
+Answers::Answers(const ApiRequest& request, const Tokenizer& tokenizer) : request_(request) {
+  for (std::uint32_t i = 0; i < request.answers; ++i) {
+    samples_.push_back({AnswerText(tokenizer, request.stops), {}});
+  }
+}
+
+Piece Answers::take(std::uint32_t sample, std::string text) {
+  Piece piece{.sample = sample, .text = std::move(text), .tokens = {}, .finish_reason = {}};
+  piece.tokens.swap(samples_[sample].waiting);
+  return piece;
+}
+
+std::optional<Piece> Answers::token(std::uint32_t sample, const ChosenToken& chosen) {
+  Sample& state = samples_[sample];
+  if (state.ended) return {};
+  std::string text = state.text.push(chosen.token);
+  if (request_.logprobs) state.waiting.push_back(chosen);
+  if (state.text.stopped()) {
+    state.ended = true;
+    Piece piece = take(sample, std::move(text));
+    piece.finish_reason = "stop";
+    return piece;
+  }
+  if (text.empty()) return {};
+  return take(sample, std::move(text));
+}
+
+std::optional<Piece> Answers::finished(std::uint32_t sample, FinishReason reason) {
+  Sample& state = samples_[sample];
+  if (state.ended) return {};
+  state.ended = true;
+  Piece piece = take(sample, state.text.finish());
+  piece.finish_reason = state.text.stopped() ? "stop" : finish_reason_of(reason);
+  return piece;
+}
+
+bool Answers::all_ended() const noexcept {
+  return std::all_of(samples_.begin(), samples_.end(),
+                     [](const Sample& sample) { return sample.ended; });
+}
+
+std::uint32_t Answers::completion_tokens() const noexcept {
+  std::uint32_t sum = 0;
+  for (const Sample& sample : samples_) sum += sample.text.tokens();
+  return sum;
+}
+
+OrderedJson ResponseWriter::envelope(const char* object) const {
+  return {{"id", id_}, {"object", object}, {"created", created_}, {"model", model_}};
+}
+
+std::string ResponseWriter::text_of(Token token) const {
+  Utf8Stream repaired;
+  const std::string text = repaired.push(tokenizer_.bytes_of(token));
+  return text + repaired.finish();
+}
+
+OrderedJson ResponseWriter::chat_logprobs(const Piece& piece) const {
+  OrderedJson content = OrderedJson::array();
+  const auto entry = [this](Token token, float logprob) {
+    return OrderedJson{{"token", text_of(token)},
+                       {"logprob", logprob},
+                       {"bytes", bytes_of(tokenizer_.bytes_of(token))}};
+  };
+  for (const ChosenToken& chosen : piece.tokens) {
+    OrderedJson one = entry(chosen.token, chosen.logprob);
+    one["top_logprobs"] = OrderedJson::array();
+    for (const TokenLogprob& other : chosen.top) {
+      one["top_logprobs"].push_back(entry(other.token, other.logprob));
+    }
+    content.push_back(std::move(one));
+  }
+  return {{"content", std::move(content)}};
+}
+
+OrderedJson ResponseWriter::logprobs(const Piece& piece) {
+  if (!request_.logprobs || piece.tokens.empty()) return nullptr;
+  if (request_.chat) return chat_logprobs(piece);
+  text_offsets_.resize(std::max<std::size_t>(text_offsets_.size(), request_.answers));
+  OrderedJson out{{"text_offset", OrderedJson::array()},
+                  {"token_logprobs", OrderedJson::array()},
+                  {"tokens", OrderedJson::array()},
+                  {"top_logprobs", OrderedJson::array()}};
+  for (const ChosenToken& chosen : piece.tokens) {
+    const std::string text = text_of(chosen.token);
+    out["text_offset"].push_back(text_offsets_[piece.sample]);
+    text_offsets_[piece.sample] += characters_in(text);
+    out["token_logprobs"].push_back(chosen.logprob);
+    out["tokens"].push_back(text);
+    OrderedJson top = OrderedJson::object();
+    for (const TokenLogprob& other : chosen.top) top[text_of(other.token)] = other.logprob;
+    out["top_logprobs"].push_back(std::move(top));
+  }
+  return out;
+}
+
+OrderedJson ResponseWriter::opening(std::uint32_t sample) const {
+  OrderedJson out = envelope("chat.completion.chunk");
+  out["choices"] = OrderedJson::array({{{"index", sample},
+                                        {"delta", {{"role", "assistant"}, {"content", ""}}},
+                                        {"logprobs", nullptr},
+                                        {"finish_reason", nullptr}}});
+  return out;
+}
+
+OrderedJson ResponseWriter::chunk(const Piece& piece) {
+  OrderedJson choice{{"index", piece.sample}};
+  if (request_.chat) {
+    choice["delta"] = OrderedJson::object();
+    if (!piece.text.empty()) choice["delta"]["content"] = piece.text;
+  } else {
+    choice["text"] = piece.text;
+  }
+  choice["logprobs"] = logprobs(piece);
+  choice["finish_reason"] =
+      piece.finish_reason.empty() ? OrderedJson(nullptr) : OrderedJson(piece.finish_reason);
+  OrderedJson out = envelope(request_.chat ? "chat.completion.chunk" : "text_completion");
+  out["choices"] = OrderedJson::array();
+  out["choices"].push_back(std::move(choice));
+  if (request_.include_usage) out["usage"] = nullptr;
+  return out;
+}
+
+OrderedJson ResponseWriter::usage_chunk(const OrderedJson& usage) const {
+  OrderedJson out = envelope(request_.chat ? "chat.completion.chunk" : "text_completion");
+  out["choices"] = OrderedJson::array();
+  out["usage"] = usage;
+  return out;
+}
+
+OrderedJson ResponseWriter::whole(const std::vector<Piece>& answers, const OrderedJson& usage) {
+  OrderedJson out = envelope(request_.chat ? "chat.completion" : "text_completion");
+  out["choices"] = OrderedJson::array();
+  for (const Piece& piece : answers) {
+    OrderedJson choice{{"index", piece.sample}};
+    if (request_.chat) {
+      choice["message"] = {{"role", "assistant"}, {"content", piece.text}, {"refusal", nullptr}};
+    } else {
+      choice["text"] = piece.text;
+    }
+    choice["logprobs"] = logprobs(piece);
+    choice["finish_reason"] = piece.finish_reason;
+    out["choices"].push_back(std::move(choice));
+  }
+  out["usage"] = usage;
+  return out;
+}
+
+OrderedJson ResponseWriter::usage(std::uint32_t prompt_tokens, std::uint32_t cached_tokens,
+                                  std::uint32_t completion_tokens) {
+  return {{"prompt_tokens", prompt_tokens},
+          {"completion_tokens", completion_tokens},
+          {"total_tokens", prompt_tokens + completion_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", cached_tokens}}}};
+}
+
+}  // namespace kvtier::engine::server

@@ -1,0 +1,56 @@
+#include "engine_adapter/server/exchange.h"
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+namespace kvtier::engine::server {
+
+namespace asio = boost::asio;
+
+Exchange::Exchange(asio::any_io_executor executor)
+    : executor_(executor), changed_(executor, asio::steady_timer::time_point::max()) {}
+
+void Exchange::token(std::uint32_t sample, const ChosenToken& chosen) {
+  push({.kind = Event::Kind::token, .sample = sample, .chosen = chosen});
+}
+
+void Exchange::finished(std::uint32_t sample, FinishReason reason) {
+  push({.kind = Event::Kind::finished, .sample = sample, .reason = reason});
+}
+
+void Exchange::done(RequestResult result) {
+  push({.kind = Event::Kind::done, .result = std::move(result)});
+}
+
+void Exchange::push(Event event) {
+  {
+    const std::lock_guard lock(mutex_);
+    events_.push_back(std::move(event));
+  }
+  asio::post(executor_, [self = shared_from_this()] { self->changed_.cancel(); });
+}
+
+void Exchange::abandon() {
+  abandoned_ = true;
+  changed_.cancel();
+}
+
+asio::awaitable<Event> Exchange::next() {
+  for (;;) {
+    if (abandoned_) co_return Event{.kind = Event::Kind::abandoned};
+    {
+      const std::lock_guard lock(mutex_);
+      if (!events_.empty()) {
+        Event event = std::move(events_.front());
+        events_.pop_front();
+        co_return event;
+      }
+    }
+    // cancel() cannot come between the look above and this wait: both are the strand's.
+    boost::system::error_code ignored;
+    co_await changed_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  }
+}
+
+}  // namespace kvtier::engine::server

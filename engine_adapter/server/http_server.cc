@@ -1,0 +1,264 @@
+#include "engine_adapter/server/http_server.h"
+
+#include <sys/socket.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <csignal>
+#include <thread>
+#include <vector>
+
+#include "engine_adapter/server/limits.h"
+
+namespace kvtier::engine::server {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using tcp = asio::ip::tcp;
+using boost::system::error_code;
+
+namespace {
+
+// One connection's way back to its client. Its strand's.
+class HttpReply : public Reply {
+ public:
+  HttpReply(std::shared_ptr<beast::tcp_stream> stream, ServerMetrics& metrics)
+      : stream_(std::move(stream)), metrics_(metrics) {}
+
+  void begin(unsigned version, bool keep_alive) {
+    version_ = version;
+    keep_alive_ = keep_alive;
+  }
+  bool keep_alive() const noexcept { return keep_alive_; }
+  void close_after() noexcept { keep_alive_ = false; }
+
+  asio::awaitable<bool> whole(unsigned status, std::string content_type,
+                              std::string body) override {
+    http::response<http::string_body> response{static_cast<http::status>(status), version_};
+    response.set(http::field::content_type, content_type);
+    if (status == 405) response.set(http::field::allow, "GET, POST");
+    if (status == 429) response.set(http::field::retry_after, "1");
+    response.keep_alive(keep_alive_);
+    response.body() = std::move(body);
+    response.prepare_payload();
+    metrics_.response(status);
+    stream_->expires_after(kWriteTimeout);
+    error_code error;
+    co_await http::async_write(*stream_, response,
+                               asio::redirect_error(asio::use_awaitable, error));
+    co_return !error;
+  }
+
+  asio::awaitable<bool> begin_events() override {
+    http::response<http::empty_body> response{http::status::ok, version_};
+    response.set(http::field::content_type, "text/event-stream");
+    response.set(http::field::cache_control, "no-cache");
+    chunked_ = version_ >= 11;
+    if (!chunked_) keep_alive_ = false;  // the end of the connection is the end of the events
+    response.keep_alive(keep_alive_);
+    if (chunked_) response.chunked(true);
+    metrics_.response(200);
+    http::response_serializer<http::empty_body> serializer{response};
+    stream_->expires_after(kWriteTimeout);
+    error_code error;
+    co_await http::async_write_header(*stream_, serializer,
+                                      asio::redirect_error(asio::use_awaitable, error));
+    co_return !error;
+  }
+
+  asio::awaitable<bool> event(std::string data) override {
+    const std::string text = "data: " + data + "\n\n";
+    error_code error;
+    stream_->expires_after(kWriteTimeout);
+    if (chunked_) {
+      co_await asio::async_write(*stream_, http::make_chunk(asio::buffer(text)),
+                                 asio::redirect_error(asio::use_awaitable, error));
+    } else {
+      co_await asio::async_write(*stream_, asio::buffer(text),
+                                 asio::redirect_error(asio::use_awaitable, error));
+    }
+    co_return !error;
+  }
+
+  asio::awaitable<bool> end_events() override {
+    if (!chunked_) co_return true;
+    error_code error;
+    stream_->expires_after(kWriteTimeout);
+    co_await asio::async_write(*stream_, http::make_chunk_last(),
+                               asio::redirect_error(asio::use_awaitable, error));
+    co_return !error;
+  }
+
+  // The socket becomes readable when the client goes, or sends its next request early; of the
+  // latter nothing is read yet.
+  void watch(std::shared_ptr<Exchange> exchange) override {
+    stream_->expires_never();
+    watching_ = true;
+    stream_->socket().async_wait(
+        tcp::socket::wait_read,
+        [stream = stream_, exchange = std::move(exchange)](error_code error) {
+          if (error) return;
+          char byte;
+          const ssize_t got =
+              ::recv(stream->socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+          if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK)) exchange->abandon();
+        });
+  }
+
+  void unwatch() override {
+    if (!std::exchange(watching_, false)) return;
+    error_code ignored;
+    stream_->socket().cancel(ignored);
+  }
+
+ private:
+  std::shared_ptr<beast::tcp_stream> stream_;
+  ServerMetrics& metrics_;
+  unsigned version_ = 11;
+  bool keep_alive_ = true;
+  bool chunked_ = false;
+  bool watching_ = false;
+};
+
+ApiError error_of_reading(error_code error) {
+  if (error == http::error::body_limit) {
+    return {.status = 413,
+            .message = "the body is larger than " + std::to_string(kBodyBytesMax) + " bytes",
+            .code = "body_too_large"};
+  }
+  if (error == http::error::header_limit) {
+    return {.status = 431,
+            .message = "the header is larger than " + std::to_string(kHeaderBytesMax) + " bytes"};
+  }
+  return {.status = 400, .message = "not HTTP: " + error.message()};
+}
+
+// Reads on for a while what is not wanted: a socket closed with unread bytes resets the connection,
+// and the client may never see what it was told.
+asio::awaitable<void> drain(beast::tcp_stream& stream) {
+  error_code error;
+  stream.socket().shutdown(tcp::socket::shutdown_send, error);
+  std::vector<char> bytes(64U << 10U);
+  stream.expires_after(kDrainTimeout);
+  for (std::size_t total = 0; !error && total < kDrainBytesMax;) {
+    total += co_await stream.async_read_some(asio::buffer(bytes),
+                                             asio::redirect_error(asio::use_awaitable, error));
+  }
+}
+
+bool is_http_error(error_code error) {
+  return error.category() == http::make_error_code(http::error::bad_method).category() &&
+         error != http::error::end_of_stream && error != http::error::partial_message;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<HttpServer>> HttpServer::listen(const HttpOptions& options, Service& service,
+                                                       ServerMetrics& metrics) {
+  error_code error;
+  const auto address = asio::ip::make_address(options.address, error);
+  if (error) {
+    return make_error(Errc::invalid,
+                      "'" + options.address + "' is no IP address: " + error.message());
+  }
+  std::unique_ptr<HttpServer> server(new HttpServer(options, service, metrics));
+  const tcp::endpoint endpoint(address, options.port);
+  server->acceptor_.open(endpoint.protocol(), error);
+  if (!error) server->acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) server->acceptor_.bind(endpoint, error);
+  if (!error) server->acceptor_.listen(tcp::acceptor::max_listen_connections, error);
+  if (error) {
+    return make_error(Errc::io, "cannot listen on " + options.address + " port " +
+                                    std::to_string(options.port) + ": " + error.message() +
+                                    "; choose another with --port");
+  }
+  return server;
+}
+
+void HttpServer::run() {
+  asio::signal_set signals(io_, SIGINT, SIGTERM);
+  signals.async_wait([this](error_code error, int) {
+    if (!error) io_.stop();
+  });
+  asio::co_spawn(io_, accept(), asio::detached);
+  std::vector<std::thread> others;
+  for (unsigned i = 1; i < kThreads; ++i) others.emplace_back([this] { io_.run(); });
+  io_.run();
+  for (std::thread& other : others) other.join();
+}
+
+asio::awaitable<void> HttpServer::accept() {
+  for (;;) {
+    error_code error;
+    tcp::socket socket = co_await acceptor_.async_accept(
+        asio::make_strand(io_), asio::redirect_error(asio::use_awaitable, error));
+    if (error == asio::error::operation_aborted) co_return;
+    if (error) {
+      // Out of descriptors, most likely: others must end first.
+      asio::steady_timer pause(io_, std::chrono::milliseconds(100));
+      co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
+      continue;
+    }
+    if (connections_ >= options_.connections_max) continue;  // closed
+    socket.set_option(tcp::no_delay(true), error);
+    ++connections_;
+    metrics_.connection(1);
+    const auto strand = socket.get_executor();
+    asio::co_spawn(strand, serve(std::move(socket)), [this](const std::exception_ptr&) {
+      --connections_;
+      metrics_.connection(-1);
+    });
+  }
+}
+
+asio::awaitable<void> HttpServer::serve(tcp::socket socket) {
+  const auto stream = std::make_shared<beast::tcp_stream>(std::move(socket));
+  beast::flat_buffer buffer(kHeaderBytesMax + kBodyBytesMax);
+  HttpReply reply(stream, metrics_);
+  error_code error;
+  do {
+    stream->expires_after(kIdleTimeout);
+    http::request_parser<http::string_body> parser;
+    parser.header_limit(static_cast<std::uint32_t>(kHeaderBytesMax));
+    parser.body_limit(kBodyBytesMax);
+    co_await http::async_read_header(*stream, buffer, parser,
+                                     asio::redirect_error(asio::use_awaitable, error));
+    if (!error && beast::iequals(parser.get()[http::field::expect], "100-continue")) {
+      http::response<http::empty_body> go_on{http::status::continue_, parser.get().version()};
+      co_await http::async_write(*stream, go_on, asio::redirect_error(asio::use_awaitable, error));
+    }
+    if (!error) {
+      stream->expires_after(kReadTimeout);
+      co_await http::async_read(*stream, buffer, parser,
+                                asio::redirect_error(asio::use_awaitable, error));
+    }
+    if (error) {
+      if (is_http_error(error)) {
+        const ApiError told = error_of_reading(error);
+        reply.close_after();
+        std::string body = told.body().dump();
+        co_await reply.whole(told.status, "application/json", std::move(body));
+        co_await drain(*stream);
+      }
+      break;
+    }
+    auto message = parser.release();
+    reply.begin(message.version(), message.keep_alive());
+    HttpRequest request{std::string(message.method_string()), std::string(message.target()),
+                        std::string(message[http::field::authorization]),
+                        std::move(message.body())};
+    co_await service_.handle(std::move(request), reply);
+  } while (reply.keep_alive() && stream->socket().is_open());
+  stream->socket().shutdown(tcp::socket::shutdown_send, error);
+}
+
+}  // namespace kvtier::engine::server

@@ -1,0 +1,52 @@
+// HTTP over TCP for the service: connections, their bounds and timeouts, and who has gone.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "engine_adapter/server/server_metrics.h"
+#include "engine_adapter/server/service.h"
+#include "kvtier/result.h"
+
+namespace kvtier::engine::server {
+
+struct HttpOptions {
+  std::string address = "127.0.0.1";
+  std::uint16_t port = 8000;  // 0: any that is free
+  std::uint32_t connections_max = 256;
+};
+
+class HttpServer {
+ public:
+  // Both outlive the server. Errors: invalid (the address), io (it cannot be listened on).
+  static Result<std::unique_ptr<HttpServer>> listen(const HttpOptions& options, Service& service,
+                                                    ServerMetrics& metrics);
+
+  std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
+
+  // Serves on this thread and some more until stop(), or SIGINT or SIGTERM comes.
+  void run();
+  // Any thread.
+  void stop() { io_.stop(); }
+
+ private:
+  HttpServer(const HttpOptions& options, Service& service, ServerMetrics& metrics)
+      : options_(options), service_(service), metrics_(metrics), acceptor_(io_) {}
+
+  boost::asio::awaitable<void> accept();
+  boost::asio::awaitable<void> serve(boost::asio::ip::tcp::socket socket);
+
+  const HttpOptions options_;
+  Service& service_;
+  ServerMetrics& metrics_;
+  boost::asio::io_context io_;
+  boost::asio::ip::tcp::acceptor acceptor_;
+  std::atomic<std::uint32_t> connections_{0};
+};
+
+}  // namespace kvtier::engine::server

@@ -1,0 +1,32 @@
+// The server's bounds.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace kvtier::engine::server {
+
+inline constexpr std::size_t kBodyBytesMax = 16U << 20U;
+inline constexpr std::size_t kHeaderBytesMax = 16U << 10U;
+inline constexpr std::uint32_t kConnectionsMax = 1024;
+inline constexpr int kJsonDepthMax = 64;
+
+inline constexpr std::uint32_t kAnswersMax = 16;  // n, best_of
+inline constexpr std::uint32_t kTopLogprobsMax = 20;
+inline constexpr std::size_t kStopsMax = 16;
+inline constexpr std::size_t kStopBytesMax = 1024;
+inline constexpr std::size_t kSaltBytesMax = 256;
+
+// Of an idle connection, of one request's arrival, and of one write to a client that does not read.
+inline constexpr std::chrono::seconds kIdleTimeout{75};
+inline constexpr std::chrono::seconds kReadTimeout{30};
+inline constexpr std::chrono::seconds kWriteTimeout{30};
+// What is read of a refused request before its connection is closed.
+inline constexpr std::chrono::seconds kDrainTimeout{5};
+inline constexpr std::size_t kDrainBytesMax = 4 * kBodyBytesMax;
+
+// Prompts are tokenised on these.
+inline constexpr unsigned kThreads = 2;
+
+}  // namespace kvtier::engine::server

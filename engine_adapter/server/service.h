@@ -1,0 +1,80 @@
+// What the server answers with: the API over one model and its scheduler. Any thread; each call is
+// one connection's.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "engine_adapter/engine/chat_template.h"
+#include "engine_adapter/engine/tokenizer.h"
+#include "engine_adapter/scheduler/scheduler.h"
+#include "engine_adapter/server/api_error.h"
+#include "engine_adapter/server/api_request.h"
+#include "engine_adapter/server/api_response.h"
+#include "engine_adapter/server/exchange.h"
+#include "engine_adapter/server/server_metrics.h"
+
+namespace kvtier::engine::server {
+
+struct ServiceOptions {
+  std::string model_name;
+  std::string api_key;              // empty: everybody may ask
+  std::uint32_t positions_max = 0;  // prompt and answer
+  std::uint32_t pool_tokens = 0;    // that the engine's own pages hold
+  std::chrono::milliseconds cache_deadline{1000};
+};
+
+// The way back to a client; false where it has gone.
+class Reply {
+ public:
+  virtual ~Reply() = default;
+  virtual boost::asio::awaitable<bool> whole(unsigned status, std::string content_type,
+                                             std::string body) = 0;
+  virtual boost::asio::awaitable<bool> begin_events() = 0;
+  virtual boost::asio::awaitable<bool> event(std::string data) = 0;
+  virtual boost::asio::awaitable<bool> end_events() = 0;
+  // `exchange` is abandoned as soon as the client goes, until unwatch().
+  virtual void watch(std::shared_ptr<Exchange> exchange) = 0;
+  virtual void unwatch() = 0;
+};
+
+struct HttpRequest {
+  std::string method;
+  std::string target;
+  std::string authorization;
+  std::string body;
+};
+
+class Service {
+ public:
+  // All outlive the service; `chat_template` may be null.
+  Service(const Tokenizer& tokenizer, const ChatTemplate* chat_template, Scheduler& scheduler,
+          ServerMetrics& metrics, ServiceOptions options);
+
+  boost::asio::awaitable<void> handle(HttpRequest request, Reply& reply);
+
+ private:
+  struct Submitted;
+
+  boost::asio::awaitable<void> generate(std::string body, bool chat, Reply& reply);
+  boost::asio::awaitable<void> answer_whole(Submitted& submitted, Reply& reply);
+  boost::asio::awaitable<void> answer_stream(Submitted& submitted, Reply& reply);
+  boost::asio::awaitable<bool> send_error(ApiError error, Reply& reply);
+  ApiResult<std::vector<Token>> prompt_of(const ApiRequest& request) const;
+  ApiResult<Request> engine_request(const ApiRequest& request, std::vector<Token> prompt) const;
+  std::vector<Piece> pieces_of(Submitted& submitted, const Event& event);
+  OrderedJson usage_of(const Submitted& submitted) const;
+  bool authorised(const std::string& authorization) const;
+  OrderedJson models() const;
+
+  const Tokenizer& tokenizer_;
+  const ChatTemplate* chat_template_;
+  Scheduler& scheduler_;
+  ServerMetrics& metrics_;
+  const ServiceOptions options_;
+};
+
+}  // namespace kvtier::engine::server

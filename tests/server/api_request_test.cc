@@ -1,0 +1,154 @@
+#include "engine_adapter/server/api_request.h"
+
+#include <gtest/gtest.h>
+
+#include "engine_adapter/server/limits.h"
+
+namespace kvtier::engine::server {
+namespace {
+
+constexpr const char* kCompletion = R"({"model": "m", "prompt": "x")";
+constexpr const char* kChat = R"({"model": "m", "messages": [{"role": "user", "content": "x"}])";
+
+ApiRequest accepted(const std::string& more, bool chat = false) {
+  const auto request = parse_request((chat ? kChat : kCompletion) + more + "}", chat);
+  EXPECT_TRUE(request) << (request ? "" : request.error().message);
+  return request ? *request : ApiRequest{};
+}
+
+// The field that a request with `more` is refused for.
+std::string refused(const std::string& more, bool chat = false) {
+  const auto request = parse_request((chat ? kChat : kCompletion) + more + "}", chat);
+  if (request) return "accepted";
+  EXPECT_EQ(request.error().status, 400U);
+  EXPECT_NE(request.error().message.find(request.error().param), std::string::npos);
+  return request.error().param;
+}
+
+TEST(ApiRequest, HasTheDefaultsOfTheApi) {
+  const ApiRequest completion = accepted("");
+  EXPECT_EQ(completion.tokens_max, 16U);
+  EXPECT_EQ(completion.sampling.temperature, 1);
+  EXPECT_EQ(completion.answers, 1U);
+  EXPECT_FALSE(completion.seeded || completion.stream || completion.logprobs);
+  EXPECT_EQ(std::get<std::string>(completion.prompt), "x");
+  EXPECT_FALSE(accepted("", true).tokens_max);
+}
+
+TEST(ApiRequest, ReadsWhatIsAskedFor) {
+  const ApiRequest request = accepted(
+      R"(, "temperature": 0.5, "top_p": 0.9, "top_k": 40, "seed": -3, "n": 2, "stop": "a",
+          "stream": true, "stream_options": {"include_usage": true}, "logprobs": 0, "max_tokens": 7,
+          "cache_salt": "s", "user": "u", "priority": -1, "stop_token_ids": [4], "ignore_eos": true)");
+  EXPECT_EQ(request.sampling.temperature, 0.5);
+  EXPECT_EQ(request.sampling.top_k, 40U);
+  EXPECT_EQ(request.sampling.seed, static_cast<std::uint64_t>(-3));
+  EXPECT_TRUE(request.seeded && request.stream && request.include_usage && request.logprobs);
+  EXPECT_EQ(request.top_logprobs, 0U);
+  EXPECT_EQ(request.stops, (std::vector<std::string>{"a"}));
+  EXPECT_EQ(request.stop_tokens, (std::vector<Token>{4}));
+  EXPECT_EQ(request.cache_salt, "s");
+  EXPECT_EQ(request.priority, -1);
+  const ApiRequest chat = accepted(
+      R"(, "max_tokens": 5, "max_completion_tokens": 9, "logprobs": true, "top_logprobs": 2,
+          "chat_template_kwargs": {"enable_thinking": false}, "top_k": -1)",
+      true);
+  EXPECT_EQ(chat.tokens_max, 9U);
+  EXPECT_EQ(chat.top_logprobs, 2U);
+  EXPECT_EQ(chat.sampling.top_k, 0U);
+  EXPECT_EQ(chat.template_variables.at("enable_thinking"), false);
+}
+
+TEST(ApiRequest, TakesTokenIdsAndAListOfOneText) {
+  const auto ids = parse_request(R"({"model": "m", "prompt": [1, 2]})", false);
+  ASSERT_TRUE(ids);
+  EXPECT_EQ(std::get<std::vector<Token>>(ids->prompt), (std::vector<Token>{1, 2}));
+  const auto text = parse_request(R"({"model": "m", "prompt": ["x"]})", false);
+  ASSERT_TRUE(text);
+  EXPECT_EQ(std::get<std::string>(text->prompt), "x");
+  const auto nested = parse_request(R"({"model": "m", "prompt": [[3]]})", false);
+  ASSERT_TRUE(nested);
+  EXPECT_EQ(std::get<std::vector<Token>>(nested->prompt), (std::vector<Token>{3}));
+  for (const char* prompt : {R"(["x", "y"])", "[]", "3", "null", "[1, \"x\"]", "[-1]", "[1.5]"}) {
+    const auto none =
+        parse_request(std::string(R"({"model": "m", "prompt": )") + prompt + "}", false);
+    ASSERT_FALSE(none) << prompt;
+    EXPECT_EQ(none.error().param, "prompt");
+  }
+}
+
+TEST(ApiRequest, RefusesByFieldWhatItCannotDo) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"(, "temperature": -1)", "temperature"},
+      {R"(, "temperature": "hot")", "temperature"},
+      {R"(, "temperature": 1e400)", ""},
+      {R"(, "top_p": 0)", "top_p"},
+      {R"(, "n": 0)", "n"},
+      {R"(, "n": 17)", "n"},
+      {R"(, "n": 18446744073709551615)", "n"},
+      {R"(, "max_tokens": 0)", "max_tokens"},
+      {R"(, "stop": [""])", "stop"},
+      {R"(, "stop": 3)", "stop"},
+      {R"(, "logprobs": 21)", "logprobs"},
+      {R"(, "echo": true, "logprobs": 1)", "echo"},
+      {R"(, "suffix": "x")", "suffix"},
+      {R"(, "presence_penalty": 0.1)", "presence_penalty"},
+      {R"(, "logit_bias": {"1": 2})", "logit_bias"},
+      {R"(, "best_of": 2)", "best_of"},
+      {R"(, "use_beam_search": true)", "temperature"},
+      {R"(, "stream_options": {"include_usage": true})", "stream_options"},
+      {R"(, "stream": true, "stream_options": {"x": 1})", "stream_options"},
+      {R"(, "colour": "red")", "colour"},
+      {R"(, "model": "")", "model"},
+  };
+  for (const auto& [more, field] : cases) EXPECT_EQ(refused(more), field) << more;
+  const std::pair<const char*, const char*> chats[] = {
+      {R"(, "tools": [{}])", "tools"},
+      {R"(, "tool_choice": "required")", "tool_choice"},
+      {R"(, "response_format": {"type": "json_object"})", "response_format"},
+      {R"(, "top_logprobs": 2)", "top_logprobs"},
+      {R"(, "chat_template_kwargs": 3)", "chat_template_kwargs"},
+      {R"(, "chat_template": "x")", "chat_template"},
+      {R"(, "messages": [])", "messages"},
+      {R"(, "messages": [{"content": "x"}])", "messages"},
+      {R"(, "messages": [{"role": "user"}])", "messages"},
+      {R"(, "messages": [{"role": "user", "content": [{"type": "image_url"}]}])", "messages"},
+  };
+  for (const auto& [more, field] : chats) EXPECT_EQ(refused(more, true), field) << more;
+  EXPECT_EQ(accepted(R"(, "presence_penalty": 0, "logit_bias": {}, "best_of": 1, "suffix": null)")
+                .answers,
+            1U);
+}
+
+TEST(ApiRequest, JoinsPartsOfTextAndKeepsTheOrderOfKeys) {
+  const auto chat = parse_request(
+      R"({"model": "m", "messages": [{"role": "user", "z": 1, "a": 2,
+          "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]}]})",
+      true);
+  ASSERT_TRUE(chat) << chat.error().message;
+  EXPECT_EQ(chat->messages.dump(), R"([{"role":"user","z":1,"a":2,"content":"one\ntwo"}])");
+}
+
+TEST(ApiRequest, RefusesBodiesThatAreNoObjectsOrTooDeep) {
+  for (const std::string body : {"", "{", "[]", "3", "{\"a\": 1}x", "\xFF{}"}) {
+    EXPECT_FALSE(parse_request(body, false)) << body;
+  }
+  EXPECT_FALSE(parse_request(std::string(1U << 20U, '['), false));
+  const std::string deep =
+      R"({"model": "m", "prompt": )" + std::string(1000, '[') + std::string(1000, ']') + "}";
+  const auto refused = parse_request(deep, false);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("deep"), std::string::npos);
+}
+
+TEST(ApiError, HasTheShapeOfTheApi) {
+  EXPECT_EQ(
+      bad_request("n", "n is wrong").body().dump(),
+      R"({"error":{"message":"n is wrong","type":"invalid_request_error","param":"n","code":null}})");
+  EXPECT_EQ(to_api(make_error(Errc::refused, "later")).status, 429U);
+  EXPECT_EQ(to_api(make_error(Errc::no_space, "too long")).code, "context_length_exceeded");
+  EXPECT_EQ(to_api(make_error(Errc::io, "broken")).status, 500U);
+}
+
+}  // namespace
+}  // namespace kvtier::engine::server

@@ -1,0 +1,337 @@
+#!/usr/bin/env python3
+"""The official `openai` client, unmodified, against `kvtier-engine serve`, and what it never sends.
+
+    openai_client_test.py --engine bin/kvtier-engine --model engine_adapter/models/docs-4m --work DIR [--daemon bin/kvtierd]
+
+Makes a virtual environment with the client in DIR. Exit status 77, skipped, where it cannot be installed.
+"""
+
+import argparse
+import concurrent.futures
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import venv
+from pathlib import Path
+
+SKIPPED = 77
+KEY = "a-key-of-the-test"
+TEMPLATE = """{% for m in messages %}{{ m.role }}: {{ m.content }}
+{% if m.role == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"""
+PROMPT = "To mount a disk, the administrator edits the file /etc/fstab. The fields of each line of this file are"
+
+
+class Server:
+    """One `kvtier-engine serve` with a model that has a chat template."""
+
+    def __init__(self, arguments, *options, cache=("--no-cache",)):
+        self.folder = tempfile.TemporaryDirectory()
+        for file in arguments.model.iterdir():
+            os.symlink(file.resolve(), Path(self.folder.name) / file.name)
+        Path(self.folder.name, "chat_template.jinja").write_text(TEMPLATE)
+        key = Path(self.folder.name, "key")
+        key.write_text(KEY + "\n")
+        self.process = subprocess.Popen(
+            [arguments.engine, "--threads", "2", "serve", "--model", self.folder.name, "--served-name", "docs", "--port", "0",
+             *cache, "--storage-format", "f32", "--api-key-file", key, *options],
+            stdout=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline()
+        self.port = int(re.search(r"http://127\.0\.0\.1:(\d+)", line).group(1))
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        status = self.process.wait(timeout=60)
+        self.process.stdout.close()
+        self.folder.cleanup()
+        return status
+
+    def raw(self, method, path, body=None, key=KEY, headers=None):
+        """(status, JSON or text) of one request."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        connection.request(method, path, body, {"Authorization": "Bearer " + key, **(headers or {})})
+        response = connection.getresponse()
+        text = response.read().decode()
+        connection.close()
+        return response.status, json.loads(text) if text.startswith("{") else text
+
+    def metric(self, name):
+        found = re.search(rf"^{re.escape(name)}{{[^}}]*}} (\S+)$", self.raw("GET", "/metrics")[1], re.M)
+        return float(found.group(1))
+
+
+class OpenAiClientTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(ARGUMENTS)
+        cls.client = openai.OpenAI(api_key=KEY, base_url=f"http://127.0.0.1:{cls.server.port}/v1", max_retries=0, timeout=120)
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.server.stop() == 0
+
+    def complete(self, prompt=PROMPT, **options):
+        return self.client.completions.create(model="docs", prompt=prompt, **{"max_tokens": 16, "temperature": 0, **options})
+
+    def test_models_lists_the_one(self):
+        self.assertEqual([model.id for model in self.client.models.list().data], ["docs"])
+        self.assertEqual(self.client.models.retrieve("docs").id, "docs")
+        with self.assertRaises(openai.NotFoundError):
+            self.client.models.retrieve("other")
+
+    def test_a_completion_says_what_it_used_and_found(self):
+        prompt = PROMPT + " these, in this order, and no others"
+        first, second = self.complete(prompt), self.complete(prompt)
+        self.assertEqual(first.object, "text_completion")
+        self.assertEqual(first.choices[0].text, second.choices[0].text)
+        self.assertEqual(first.choices[0].finish_reason, "length")
+        self.assertEqual(first.usage.completion_tokens, 16)
+        self.assertEqual(first.usage.total_tokens, first.usage.prompt_tokens + 16)
+        self.assertGreaterEqual(second.usage.prompt_tokens_details.cached_tokens, 16)
+
+    def test_another_cache_salt_finds_nothing(self):
+        prompt = PROMPT + " of the salted kind"
+        self.complete(prompt)
+        salted = self.complete(prompt, extra_body={"cache_salt": "salt"})
+        self.assertEqual(salted.usage.prompt_tokens_details.cached_tokens, 0)
+        self.assertEqual(salted.choices[0].text, self.complete(prompt).choices[0].text)
+
+    def test_token_ids_are_a_prompt_too(self):
+        self.assertEqual(self.complete([5, 6, 7, 8]).usage.prompt_tokens, 4)
+
+    def test_a_stream_adds_up_to_the_whole(self):
+        whole = self.complete(max_tokens=32)
+        chunks = list(self.complete(max_tokens=32, stream=True, stream_options={"include_usage": True}))
+        self.assertEqual("".join(c.choices[0].text for c in chunks if c.choices), whole.choices[0].text)
+        self.assertGreater(len(chunks), 8)
+        self.assertEqual(chunks[-2].choices[0].finish_reason, "length")
+        self.assertEqual(chunks[-1].choices, [])
+        self.assertEqual(chunks[-1].usage.completion_tokens, 32)
+        self.assertIsNone(chunks[0].usage)
+
+    def test_a_chat_answers_as_its_rendered_text_does(self):
+        messages = [{"role": "system", "content": "Be brief."},
+                    {"role": "user", "content": [{"type": "text", "text": "What is a"}, {"type": "text", "text": "file?"}]}]
+        chat = self.client.chat.completions.create(model="docs", messages=messages, max_completion_tokens=12, temperature=0)
+        text = self.complete("system: Be brief.\nuser: What is a\nfile?\nassistant:", max_tokens=12)
+        self.assertEqual(chat.choices[0].message.content, text.choices[0].text)
+        self.assertEqual(chat.choices[0].message.role, "assistant")
+        stream = self.client.chat.completions.create(model="docs", messages=messages, max_tokens=12, temperature=0, stream=True)
+        chunks = list(stream)
+        self.assertEqual(chunks[0].choices[0].delta.role, "assistant")
+        self.assertEqual("".join(c.choices[0].delta.content or "" for c in chunks), chat.choices[0].message.content)
+        self.assertEqual(chunks[-1].choices[0].finish_reason, "length")
+
+    def test_seeds_decide_and_n_gives_so_many(self):
+        one = self.complete(temperature=0.9, seed=7, n=3, max_tokens=12, extra_body={"ignore_eos": True})
+        two = self.complete(temperature=0.9, seed=7, n=3, max_tokens=12, extra_body={"ignore_eos": True})
+        self.assertEqual([c.text for c in one.choices], [c.text for c in two.choices])
+        self.assertEqual(len({c.text for c in one.choices}), 3)
+        self.assertEqual([c.index for c in one.choices], [0, 1, 2])
+        self.assertEqual(one.usage.completion_tokens, 36)
+
+    def test_stop_texts_end_an_answer_before_them(self):
+        text = self.complete(max_tokens=32).choices[0].text
+        stop = text[20:26]
+        for stream in (False, True):
+            answer = self.complete(max_tokens=32, stop=[stop, "never said"], stream=stream)
+            choices = [c.choices[0] for c in answer] if stream else answer.choices
+            self.assertEqual("".join(c.text for c in choices), text[:text.index(stop)])
+            self.assertEqual(choices[-1].finish_reason, "stop")
+
+    def test_logprobs_come_with_the_tokens(self):
+        answer = self.complete(logprobs=3, max_tokens=5).choices[0].logprobs
+        self.assertEqual(len(answer.tokens), 5)
+        self.assertTrue(all(logprob <= 0 for logprob in answer.token_logprobs))
+        self.assertTrue(all(len(top) == 3 for top in answer.top_logprobs))
+        self.assertEqual(answer.token_logprobs[0], max(answer.top_logprobs[0].values()))
+        chat = self.client.chat.completions.create(model="docs", messages=[{"role": "user", "content": "x"}], max_tokens=4,
+                                                   temperature=0, logprobs=True, top_logprobs=2)
+        content = chat.choices[0].logprobs.content
+        self.assertEqual(b"".join(bytes(c.bytes) for c in content).decode(), chat.choices[0].message.content)
+        self.assertEqual(content[0].logprob, content[0].top_logprobs[0].logprob)
+
+    def test_echo_repeats_the_prompt(self):
+        plain = self.complete().choices[0].text
+        self.assertEqual(self.complete(echo=True).choices[0].text, PROMPT + plain)
+        self.assertEqual("".join(c.choices[0].text for c in self.complete(echo=True, stream=True)), PROMPT + plain)
+
+    def test_beam_search_finds_no_worse_an_answer_than_greed(self):
+        beam = {"use_beam_search": True, "best_of": 4, "ignore_eos": True}
+        found = self.complete(max_tokens=8, logprobs=0, n=2, extra_body=beam)
+        greedy = self.complete(max_tokens=8, logprobs=0, extra_body={"ignore_eos": True})
+        self.assertEqual(len(found.choices), 2)
+        self.assertGreaterEqual(sum(found.choices[0].logprobs.token_logprobs) + 1e-4, sum(greedy.choices[0].logprobs.token_logprobs))
+
+    def test_sixteen_at_once_answer_as_one_at_a_time(self):
+        def ask(i):
+            return self.complete(PROMPT + f" number {i}" * (i + 1), temperature=0.8, seed=i, max_tokens=24).choices[0].text
+
+        alone = [ask(i) for i in range(16)]
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            together = list(pool.map(ask, range(16)))
+        self.assertEqual(together, alone)
+
+    def test_closing_a_stream_cancels_what_is_computed(self):
+        before = self.server.metric("kvtier_engine_requests_cancelled_total")
+        stream = self.complete(max_tokens=3000, stream=True, extra_body={"ignore_eos": True})
+        next(iter(stream))
+        stream.close()
+        deadline = time.monotonic() + 60
+        while self.server.metric("kvtier_engine_requests_cancelled_total") == before:
+            self.assertLess(time.monotonic(), deadline, "the request goes on without its client")
+        while self.server.metric("vllm:num_requests_running") > 0:
+            self.assertLess(time.monotonic(), deadline)
+
+    def test_a_client_that_leaves_without_reading_cancels_too(self):
+        before = self.server.metric("kvtier_engine_requests_cancelled_total")
+        body = json.dumps({"model": "docs", "prompt": PROMPT, "max_tokens": 3000, "ignore_eos": True})
+        with socket.create_connection(("127.0.0.1", self.server.port)) as connection:
+            connection.sendall((f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n"
+                                f"Content-Length: {len(body)}\r\n\r\n{body}").encode())
+            deadline = time.monotonic() + 60
+            while self.server.metric("vllm:num_requests_running") == 0:
+                self.assertLess(time.monotonic(), deadline)
+        while self.server.metric("kvtier_engine_requests_cancelled_total") == before:
+            self.assertLess(time.monotonic(), deadline, "the request goes on without its client")
+
+    def test_errors_have_their_types_and_name_the_field(self):
+        for options, field in [({"temperature": -1}, "temperature"), ({"n": 99}, "n"), ({"frequency_penalty": 1}, "frequency_penalty"),
+                               ({"stop": [""]}, "stop"), ({"extra_body": {"colour": 1}}, "colour"), ({"best_of": 3}, "best_of"),
+                               ({"prompt": ["a", "b"]}, "prompt"), ({"max_tokens": 0}, "max_tokens")]:
+            with self.subTest(field), self.assertRaises(openai.BadRequestError) as caught:
+                self.complete(**options)
+            self.assertEqual(caught.exception.param, field)
+            self.assertEqual(caught.exception.type, "invalid_request_error")
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.complete("word " * 9000)
+        self.assertEqual(caught.exception.code, "context_length_exceeded")
+        with self.assertRaises(openai.NotFoundError) as caught:
+            self.client.completions.create(model="other", prompt="x")
+        self.assertEqual(caught.exception.code, "model_not_found")
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.client.chat.completions.create(model="docs", messages=[{"role": "tool", "content": "x", "tool_call_id": "1"}])
+        self.assertIn("no tools here", str(caught.exception))
+        with self.assertRaises(openai.AuthenticationError):
+            self.client.with_options(api_key="wrong").models.list()
+
+    def test_what_no_client_sends_is_refused(self):
+        self.assertEqual(self.server.raw("GET", "/nowhere")[0], 404)
+        self.assertEqual(self.server.raw("GET", "/v1/completions")[0], 405)
+        self.assertEqual(self.server.raw("POST", "/v1/completions", "{")[0], 400)
+        self.assertEqual(self.server.raw("POST", "/v1/completions", "[" * 100000)[0], 400)
+        self.assertEqual(self.server.raw("POST", "/v1/completions", b"\xff{}")[0], 400)
+        status, body = self.server.raw("POST", "/v1/completions", " " * (17 << 20))
+        self.assertEqual((status, body["error"]["code"]), (413, "body_too_large"))
+        self.assertEqual(self.server.raw("GET", "/health", headers={"X": "y" * 20000})[0], 431)
+        with socket.create_connection(("127.0.0.1", self.server.port)) as connection:
+            connection.sendall(b"not HTTP at all\r\n\r\n")
+            self.assertIn(b" 400 ", connection.recv(1000))
+
+    def test_health_and_metrics_need_no_key(self):
+        self.assertEqual(self.server.raw("GET", "/health", key="")[1], {"status": "ok"})
+        self.complete()
+        text = self.server.raw("GET", "/metrics", key="")[1]
+        for name in ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total", "vllm:external_prefix_cache_queries_total",
+                     "vllm:external_prefix_cache_hits_total", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc",
+                     "vllm:generation_tokens_total", "vllm:time_to_first_token_seconds_count"):
+            self.assertIn("\n" + name + '{model_name="docs"}', text)
+        self.assertGreater(self.server.metric("vllm:time_to_first_token_seconds_count"), 0)
+        self.assertGreater(self.server.metric("vllm:generation_tokens_total"), 0)
+
+
+class BusyServerTest(unittest.TestCase):
+    def test_more_than_may_wait_is_refused_for_now(self):
+        server = Server(ARGUMENTS, "--waiting-max", "1", "--running-max", "1")
+        client = openai.OpenAI(api_key=KEY, base_url=f"http://127.0.0.1:{server.port}/v1", max_retries=0, timeout=120)
+        streams, refused = [], threading.Event()
+        try:
+            for i in range(8):
+                try:
+                    streams.append(client.completions.create(model="docs", prompt=f"{i} {PROMPT}", max_tokens=3000, stream=True,
+                                                             extra_body={"ignore_eos": True}))
+                except openai.RateLimitError as error:
+                    self.assertEqual(error.type, "rate_limit_error")
+                    refused.set()
+                    break
+            self.assertTrue(refused.is_set())
+        finally:
+            for stream in streams:
+                stream.close()
+            self.assertEqual(server.stop(), 0)
+
+
+class DaemonTest(unittest.TestCase):
+    """What one server computed, the next one takes from kvtierd, with the same answer."""
+
+    def setUp(self):
+        if ARGUMENTS.daemon is None:
+            self.skipTest("no --daemon given")
+        self.folder = tempfile.TemporaryDirectory()
+        self.socket = Path(self.folder.name, "kvtierd.sock")
+        config = Path(self.folder.name, "kvtierd.toml")
+        config.write_text(f'socket = "{self.socket}"\n[host]\ncapacity = "64MiB"\n')
+        self.daemon = subprocess.Popen([ARGUMENTS.daemon, "--config", config], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def tearDown(self):
+        if ARGUMENTS.daemon is not None:
+            self.daemon.send_signal(signal.SIGTERM)
+            self.daemon.wait(timeout=60)
+            self.folder.cleanup()
+
+    def answer(self, prompt):
+        server = Server(ARGUMENTS, cache=("--socket", self.socket, "--deadline-ms", "30000", "--load-policy", "load"))
+        client = openai.OpenAI(api_key=KEY, base_url=f"http://127.0.0.1:{server.port}/v1", max_retries=0, timeout=120)
+        found = client.completions.create(model="docs", prompt=prompt, max_tokens=16, temperature=0)
+        hits = server.metric("vllm:external_prefix_cache_hits_total")
+        self.assertEqual(server.stop(), 0)
+        return found, hits
+
+    def test_a_prefix_outlives_the_server(self):
+        prompt = " ".join(f"{PROMPT} {i}." for i in range(8))
+        first, first_hits = self.answer(prompt)
+        second, second_hits = self.answer(prompt)
+        self.assertEqual(first_hits, 0)
+        self.assertGreaterEqual(second_hits, 64)
+        self.assertEqual(second.usage.prompt_tokens_details.cached_tokens, second_hits)
+        self.assertEqual(second.choices[0].text, first.choices[0].text)
+
+
+def use_client(work):
+    """The path of a virtual environment with the client; None where it cannot be installed."""
+    environment = work / "venv"
+    python = environment / "bin" / "python"
+    if not python.exists():
+        venv.create(environment, with_pip=True)
+    found = subprocess.run([python, "-c", "import openai"], capture_output=True)
+    if found.returncode != 0:
+        done = subprocess.run([python, "-m", "pip", "install", "--quiet", "openai"], capture_output=True, text=True)
+        if done.returncode != 0:
+            print("skipped: the openai package cannot be installed:", done.stderr.strip()[-300:])
+            return None
+    return python
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--engine", type=Path, required=True)
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--daemon", type=Path, help="kvtierd, for the tests with a cache")
+    ARGUMENTS, rest = parser.parse_known_args()
+    try:
+        import openai
+    except ImportError:
+        interpreter = use_client(ARGUMENTS.work)
+        if interpreter is None:
+            sys.exit(SKIPPED)
+        os.execv(interpreter, [str(interpreter), *sys.argv])
+    unittest.main(argv=[sys.argv[0], *rest], verbosity=2)
