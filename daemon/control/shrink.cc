@@ -23,7 +23,8 @@ void BlockCache::shrink(MemoryTier& tier) {
   storage::Extent& extent = *tier.extent(*id);
   for (std::uint32_t slot = 0; slot < extent.shape().slots(); ++slot) {
     const BlockId block = tier.block_at({id->value, slot});
-    if (block != kNoBlock && catalogue_.block(block).holds[t] == 0) evict(tier, block, Removal::capacity);
+    if (block != kNoBlock && catalogue_.block(block).holds[t] == 0)
+      evict(tier, block, Removal::capacity);
   }
   tier.retire_extent(*id);
 }

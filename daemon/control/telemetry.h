@@ -43,7 +43,7 @@ class Histogram {
 
 // Why a block left a tier.
 enum class Removal : std::uint8_t {
-  capacity,    // another block of the same size needed its slot
+  capacity,    // another block of the same size needed its slot, or the tier became smaller
   other_size,  // its extent or segment was given up for records of another size
   index_full,  // the index was full
   quota,       // its tenant had more than its quota
