@@ -29,7 +29,7 @@ struct Leased {
   std::vector<Tier> tiers;
   std::vector<bool> landed;
   std::vector<std::uint64_t> slots;  // 0: not landed
-  bool waited = true;  // for all that was on its way
+  bool waited = true;                // for all that was on its way
 };
 
 class Client {
