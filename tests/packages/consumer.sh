@@ -17,6 +17,16 @@ if grep -v 'kvtier::' <<<"$exported" || grep -E 'kvtier::(session|wire|daemon|cu
   exit 1
 fi
 
+# What an engine calls and the library does not export: most likely a function that client/libkvtier.map lacks.
+public='kvtier::(Client|Cache|Load|Lease|WriteBack)::'
+missing=$(comm -23 \
+  <(nm -C --defined-only "$build/client/libkvtier.a" | grep -E " T $public" | grep -v State | cut -d' ' -f3- | sort -u) \
+  <(sed -n 's/@@KVTIER_0//p' <<<"$exported" | cut -d' ' -f3- | sort -u))
+if [[ -n $missing ]]; then
+  printf 'consumer: not exported, see client/libkvtier.map:\n%s\n' "$missing" >&2
+  exit 1
+fi
+
 cmake -S "$here" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$work/usr" -DCMAKE_BUILD_TYPE=Debug >/dev/null
 cmake --build "$work/cmake" >/dev/null
 export PKG_CONFIG_PATH

@@ -67,6 +67,11 @@ def tier(name):
     return next(t for t in status()["tiers"] if t["tier"] == name)
 
 
+def quota_of(name):
+    """In bytes, of the host tier."""
+    return next(t for t in status()["tenants"] if t["tenant"] == name)["quota_bytes"]["host"]
+
+
 def configure(**host):
     lines = "\n".join(f"{key} = {json.dumps(value)}" for key, value in host.items())
     CONFIG.write_text(f'[host]\n{lines}\n[disk]\ndirectory = "/var/lib/kvtier/disk"\ncapacity = "16GiB"\n'
@@ -212,6 +217,11 @@ def reloads():
     run("systemctl", "reload", SERVICE)
     eventually("a reload changes a capacity", lambda: tier("host")["cap_bytes"] == more << 20)
     check("without a restart", show("MainPID") == pid)
+    for quota in ("50%", "25%"):
+        CONFIG.write_text(good + f'[[tenant]]\nname = "default"\nquota = {{ host = "{quota}" }}\n')
+        run("systemctl", "reload", SERVICE)
+        eventually(f"a reload gives a tenant a quota of {quota}", lambda: quota_of("default") == cap * int(quota[:-1]) // 100)
+        check(f"a reload gives a tenant a quota of {quota}, without a restart", show("MainPID") == pid)
     configure(capacity="512MiB", extent_size="256MiB")
     run("systemctl", "reload", SERVICE)
     if eventually("a smaller tier gives memory back", lambda: tier("host")["reserved_bytes"] <= 512 << 20):
