@@ -96,7 +96,7 @@ TEST_F(WarmTest, a_manifest_says_the_same_in_toml_and_in_json) {
 
 TEST_F(WarmTest, a_manifest_that_does_not_hold_is_refused_with_the_place) {
   const std::vector<std::pair<std::string, std::string>> wrong{
-      {"documents = [\n", "w.toml:2:"},
+      {"salt = 'a'\ndocuments = [", "w.toml:2:14: "},
       {"salt = 'a'\n", "documents: give at least one"},
       {"[[documents]]\npth = 'a'\n", "documents[0]: no key is called 'pth'"},
       {"colour = 1\n[[documents]]\npath = 'a'\n", "no key is called 'colour'"},
