@@ -8,6 +8,7 @@
 
 #include "client/ctl/terminal.h"
 #include "client/ctl/units.h"
+#include "engine_adapter/engine/utf8.h"
 #include "engine_adapter/warm/dry_run.h"
 #include "engine_adapter/warm/limits.h"
 #include "engine_adapter/warm/manifest.h"
@@ -68,15 +69,22 @@ std::string check_format(const std::string& text) {
   return format ? std::string{} : format.error().message;
 }
 
+// Refuses what cannot stand in JSON.
+std::string check_utf8(const std::string& text) {
+  return engine::valid_utf8_prefix(text) == text.size() ? std::string{} : "is not UTF-8";
+}
+
 void add_options(CLI::App& app, Options& o) {
   app.add_option("path", o.paths, "Files, directories, and patterns such as 'docs/*.md'");
   app.add_option("--manifest", o.manifest, "A TOML or JSON file that lists documents");
   app.add_option("--prefix-file", o.prefix_file,
                  "What stands in front of every document, as it is");
-  app.add_option("--salt", o.common.salt, "cache_salt of every prompt: the tenant");
+  app.add_option("--salt", o.common.salt, "cache_salt of every prompt: the tenant")
+      ->check(check_utf8);
   app.add_option("--endpoint", o.endpoint, "An OpenAI-compatible server: http://HOST:PORT[/v1]");
   app.add_option("--model", o.warm.model,
-                 "What the server calls the model; the only one if left out");
+                 "What the server calls the model
+      ->check(check_utf8); the only one if left out");
   app.add_option("--api-key-file", o.api_key_file,
                  "A file whose first line the server wants as key");
   app.add_option("--parallel", o.warm.parallel, "Prompts under way at once")

@@ -6,6 +6,7 @@
 
 import argparse
 import http.client
+import http.server
 import json
 import os
 import pty
@@ -14,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 from pathlib import Path
 
@@ -178,9 +180,81 @@ class WarmTest(unittest.TestCase):
         code, summary, errors = self.warm(self.docs, port=1)
         self.assertEqual((code, summary["remaining"]), (1, DOCUMENTS))
         self.assertIn("http://127.0.0.1:1/v1", errors)
-        for arguments in ([self.root / "nowhere"], ["--parallel", "0", self.docs], []):
+        for arguments in ([self.root / "nowhere"], ["--salt", b"\xff", self.docs], ["--parallel", "0", self.docs], []):
             self.assertEqual(self.warm(*arguments)[0], 2)
         self.assertEqual(subprocess.run([ARGUMENTS.warm, self.docs], capture_output=True).returncode, 2)
+
+
+class OtherServer(http.server.BaseHTTPRequestHandler):
+    """A server that is busy at first and does not tell what it had cached."""
+
+    def answer(self, status, body):
+        text = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def do_GET(self):
+        self.answer(200, {"data": [{"id": name} for name in self.server.models]})
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append((self.path, self.headers["Authorization"], body))
+        if self.server.busy:
+            self.server.busy -= 1
+            self.answer(503, {"error": {"message": "warming up"}})
+        else:
+            self.answer(200, {"usage": {"prompt_tokens": 40}})
+
+    def log_message(self, *_):
+        pass
+
+
+class OtherServerTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.page = Path(self.folder.name, "page.md")
+        self.page.write_text("The page.")
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), OtherServer)
+        self.server.models, self.server.busy, self.server.asked = ["one"], 0, []
+        threading.Thread(target=self.server.serve_forever).start()
+
+    def tearDown(self):
+        self.server.shutdown()
+        self.server.server_close()
+        self.folder.cleanup()
+
+    def warm(self, *arguments):
+        return subprocess.run([ARGUMENTS.warm, "--endpoint", f"http://127.0.0.1:{self.server.server_port}/v1/", *arguments, self.page],
+                              capture_output=True, text=True, timeout=120)
+
+    def test_a_busy_server_is_asked_again_and_nothing_counts_as_found(self):
+        self.server.busy = 2
+        done = self.warm()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(self.server.asked), 3)
+        self.assertIn("1 warmed, 0 were cached", done.stdout)
+        self.assertIn("--enable-prompt-tokens-details", done.stdout)
+
+    def test_what_is_sent_is_the_prompt_and_nothing_that_others_do_not_know(self):
+        prefix = Path(self.folder.name, "prefix.txt")
+        prefix.write_text("Before. ")
+        key = Path(self.folder.name, "key")
+        key.write_text("secret\nnot the key")
+        self.assertEqual(self.warm("--prefix-file", prefix, "--api-key-file", key).returncode, 0)
+        self.assertEqual(self.warm("--salt", "team-a").returncode, 0)
+        plain = {"model": "one", "prompt": "Before. The page.", "max_tokens": 1, "temperature": 0}
+        salted = {**plain, "prompt": "The page.", "cache_salt": "team-a"}
+        self.assertEqual(self.server.asked, [("/v1/completions", "Bearer secret", plain), ("/v1/completions", None, salted)])
+
+    def test_a_server_with_several_models_wants_a_name(self):
+        self.server.models = ["one", "two"]
+        done = self.warm()
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("give --model, one of those served: one, two", done.stderr)
+        self.assertEqual(self.warm("--model", "two").returncode, 0)
+        self.assertEqual(self.server.asked[0][2]["model"], "two")
 
 
 if __name__ == "__main__":
