@@ -83,8 +83,8 @@ void add_options(CLI::App& app, Options& o) {
       ->check(check_utf8);
   app.add_option("--endpoint", o.endpoint, "An OpenAI-compatible server: http://HOST:PORT[/v1]");
   app.add_option("--model", o.warm.model,
-                 "What the server calls the model
-      ->check(check_utf8); the only one if left out");
+                 "What the server calls the model; the only one if left out")
+      ->check(check_utf8);
   app.add_option("--api-key-file", o.api_key_file,
                  "A file whose first line the server wants as key");
   app.add_option("--parallel", o.warm.parallel, "Prompts under way at once")

@@ -1,10 +1,10 @@
 #include "engine_adapter/warm/warmer.h"
 
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <csignal>
-#include <exception>
 
 #include "engine_adapter/warm/limits.h"
 
@@ -45,11 +45,6 @@ Error error_of(const EndpointOptions& endpoint, const HttpAnswer& answer) {
     mend = " (is --endpoint right, and --model one that it serves?)";
   }
   return make_error(Errc::refused, show(endpoint.url) + ": " + message_of(answer) + mend);
-}
-
-// Of what ends by itself: an exception comes out of io_context::run().
-void rethrow(const std::exception_ptr& error) {
-  if (error) std::rethrow_exception(error);
 }
 
 std::string body_of(const std::string& model, const Document& document, std::string prompt) {
@@ -100,8 +95,8 @@ Summary Warmer::run() {
     summary_.interrupted = true;
     io_.stop();
   });
-  asio::co_spawn(io_, begin(), rethrow);
-  asio::co_spawn(io_, draw(), rethrow);
+  asio::co_spawn(io_, begin(), asio::detached);
+  asio::co_spawn(io_, draw(), asio::detached);
   io_.run();
   view_.clear();
   summary_.elapsed = progress().elapsed;
@@ -120,7 +115,7 @@ asio::awaitable<void> Warmer::begin() {
   }
   workers_ = std::min<std::size_t>(options_.parallel, documents_.size());
   if (workers_ == 0) finished();
-  for (std::size_t i = 0; i < workers_; ++i) asio::co_spawn(io_, work(), rethrow);
+  for (std::size_t i = 0; i < workers_; ++i) asio::co_spawn(io_, work(), asio::detached);
 }
 
 asio::awaitable<Result<std::string>> Warmer::find_model(Endpoint& endpoint) {
