@@ -238,12 +238,17 @@ TEST_F(SessionTest, GpuMemoryForAClientWithoutAGpuEndsTheConnection) {
   const auto prompt = prompt_of(33);
   cache_prompt(prompt);
   start();
-  ASSERT_TRUE(client->wait_connected(soon()));
-  const auto lease = cache->lease(prompt, 2, soon());
-  ASSERT_FALSE(lease);
-  EXPECT_EQ(lease.error().code, Errc::unavailable);
-  EXPECT_NE(lease.error().message.find("memory of a kind that this client cannot map"),
-            std::string::npos);
+  // A lease may also meet the time between two connections.
+  std::string why;
+  const auto until = soon();
+  while (why.find("memory of a kind that this client cannot map") == std::string::npos) {
+    ASSERT_LT(Clock::now(), until) << why;
+    (void)client->wait_connected(until);
+    const auto lease = cache->lease(prompt, 2, until);
+    ASSERT_FALSE(lease);
+    EXPECT_EQ(lease.error().code, Errc::unavailable);
+    why = lease.error().message;
+  }
   daemon.with([](auto& s) { s.extent_kind = 0; });
   ASSERT_TRUE(daemon.eventually([](const auto& s) { return s.connections >= 2; }));
 }
