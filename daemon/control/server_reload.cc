@@ -43,10 +43,16 @@ Server::Reloaded Server::reload(const Config& fresh) {
 // Quotas and guarantees that changed, be it that they are shares of a capacity that did. What
 // kvtierctl has set and the file has not changed stays.
 void Server::take_tenants(const Config& fresh, const Tenants& before, Reloaded& result) {
-  const auto but_limits = [](std::vector<Config::Tenant> tenants) {
-    for (auto& tenant : tenants) tenant.quota = tenant.guaranteed = {};
+  // The default tenant is the first, whether it is named or not.
+  const auto but_limits = [](const std::vector<Config::Tenant>& tenants) {
     Config config;
-    config.tenants = std::move(tenants);
+    config.tenants.emplace_back().name = kDefaultTenantName;
+    for (const auto& tenant : tenants) {
+      auto& put = tenant.name == kDefaultTenantName ? config.tenants.front()
+                                                    : config.tenants.emplace_back();
+      put = tenant;
+      put.quota = put.guaranteed = {};
+    }
     return tenants_to_toml(config);
   };
   if (but_limits(config_.tenants) != but_limits(fresh.tenants)) {

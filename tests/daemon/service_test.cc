@@ -178,10 +178,23 @@ TEST_F(ServiceTest, a_reload_changes_a_tenants_quota) {
   Kvtierd daemon(scratch, config_with("4MiB") + tenant + "[tenant.quota]\nhost = '2MiB'\n", "",
                  nullptr, manager.environment());
   ASSERT_TRUE(manager.next("READY")) << daemon.output();
-  reload(daemon, config_with("4MiB") + tenant + "[tenant.quota]\nhost = '1MiB'\n");
-  EXPECT_NE(daemon.output().find("tenant.a.host: the quota is 1048576 bytes now, 0 guaranteed"),
-            std::string::npos)
-      << daemon.output();
+  // The default tenant is there also where the file does not name it.
+  const auto ready =
+      reload(daemon, config_with("4MiB") + tenant + "[tenant.quota]\nhost = '1MiB'\n" +
+                         "[[tenant]]\nname = 'default'\nquota = { host = '50%' }\n");
+  EXPECT_EQ(ready.at("STATUS"), "Serving on " + socket());
+  const std::string said = daemon.output();
+  EXPECT_NE(said.find("tenant.a.host: the quota is 1048576 bytes now"), std::string::npos) << said;
+  EXPECT_NE(said.find("tenant.default.host: the quota is 2097152 bytes now"), std::string::npos)
+      << said;
+}
+
+TEST_F(ServiceTest, other_tenants_wait_for_a_restart) {
+  Kvtierd daemon(scratch, config_with("4MiB"), "", nullptr, manager.environment());
+  ASSERT_TRUE(manager.next("READY")) << daemon.output();
+  const auto ready =
+      reload(daemon, config_with("4MiB") + "[[tenant]]\nname = 'a'\nsalts = ['s']\n");
+  EXPECT_EQ(ready.at("STATUS"), "Serving on " + socket() + "; a restart would change tenant");
 }
 
 // As a socket unit does: descriptors from 3 on are listening sockets on these paths.
