@@ -6,7 +6,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 install(TARGETS kvtierd RUNTIME DESTINATION ${CMAKE_INSTALL_SBINDIR} COMPONENT kvtier)
-install(TARGETS kvtierctl kvtier-engine RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT kvtier)
+install(TARGETS kvtierctl kvtier-engine kvtier-warm RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT kvtier)
 install(DIRECTORY engine_adapter/models/docs-4m DESTINATION ${CMAKE_INSTALL_DATADIR}/kvtier/models COMPONENT kvtier)
 install(FILES scripts/demo-document.txt DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples COMPONENT kvtier)
 
@@ -16,7 +16,7 @@ set(KVTIER_STAGE \"${CMAKE_BINARY_DIR}/service\")" COMPONENT kvtier)
 install(SCRIPT cmake/InstallService.cmake COMPONENT kvtier)
 
 set(completions ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
-foreach(program kvtierctl kvtierd kvtier-engine)
+foreach(program kvtierctl kvtierd kvtier-engine kvtier-warm)
   install(FILES systemd/completion/kvtier.bash DESTINATION ${completions} RENAME ${program} COMPONENT kvtier)
 endforeach()
 
@@ -31,13 +31,13 @@ if(KVTIER_MD2MAN AND Python3_FOUND)
   foreach(page kvtierd.8 kvtierd.toml.5)
     configure_file(docs/man/${page}.md ${CMAKE_BINARY_DIR}/man/${page}.md @ONLY)
   endforeach()
-  foreach(tool kvtierctl kvtier-engine)
+  foreach(tool kvtierctl kvtier-engine kvtier-warm)
     add_custom_command(OUTPUT man/${tool}.1.md
       COMMAND Python3::Interpreter ${CMAKE_SOURCE_DIR}/scripts/man-from-help.py $<TARGET_FILE:${tool}>
               --name ${tool} --version ${PROJECT_VERSION} > man/${tool}.1.md
       DEPENDS ${tool} scripts/man-from-help.py VERBATIM)
   endforeach()
-  foreach(page kvtierd.8 kvtierd.toml.5 kvtierctl.1 kvtier-engine.1)
+  foreach(page kvtierd.8 kvtierd.toml.5 kvtierctl.1 kvtier-engine.1 kvtier-warm.1)
     add_custom_command(OUTPUT man/${page}.gz
       COMMAND ${KVTIER_MD2MAN} -in man/${page}.md -out man/${page}
       COMMAND gzip -9nf man/${page}

@@ -20,7 +20,8 @@ bool is_number(const std::string& text) {
 
 Result<std::string> principal_from(const toml::node& node) {
   constexpr std::int64_t kMax = 0xFFFFFFFEU;
-  if (const auto number = node.value_exact<std::int64_t>(); number && *number >= 0 && *number <= kMax)
+  if (const auto number = node.value_exact<std::int64_t>();
+      number && *number >= 0 && *number <= kMax)
     return std::to_string(*number);
   const auto text = node.value_exact<std::string>();
   if (!text || is_number(*text)) return expected("a name in quotes, or a number");
@@ -47,8 +48,7 @@ Result<std::vector<std::string>> principals_from(const toml::node& node) {
 
 std::string show_principals(const std::vector<std::string>& names) {
   std::string text;
-  for (const std::string& name : names)
-    text += (text.empty() ? "" : ", ") + show_principal(name);
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + show_principal(name);
   return "[" + text + "]";
 }
 
@@ -92,8 +92,8 @@ Result<Amounts> amounts_from(const toml::node& node, const std::string& file,
     const auto tier =
         std::ranges::find_if(kAllTiers, [&](Tier t) { return name.str() == kvtier::name(t); });
     if (tier == kAllTiers.end()) {
-      return at(file, value, key + ": '" + std::string(name.str()) +
-                                 "' is no tier; known: device, host, disk");
+      return at(file, value,
+                key + ": '" + std::string(name.str()) + "' is no tier; known: device, host, disk");
     }
     const auto amount = amount_from(value);
     if (!amount)
@@ -144,9 +144,10 @@ Result<void> read_key(Config::Tenant& tenant, const std::string& key, const toml
     if (text) tenant.name = *text;
     return {};
   }
-  return at(file, node, "unknown key '" + key +
-                            "' in [[tenant]]; known there: groups, guaranteed, isolated, name, "
-                            "quota, salts, users");
+  return at(file, node,
+            "unknown key '" + key +
+                "' in [[tenant]]; known there: groups, guaranteed, isolated, name, "
+                "quota, salts, users");
 }
 
 Result<void> add_tenant(Config& config, const toml::node& node, const std::string& file) {
@@ -159,8 +160,9 @@ Result<void> add_tenant(Config& config, const toml::node& node, const std::strin
   if (tenant.name.empty()) return at(file, node, "a [[tenant]] without a name: give it one");
   const bool is_default = tenant.name == kDefaultTenantName;
   if (is_default && !tenant.salts.empty()) {
-    return at(file, node,
-              "the tenant 'default' has every salt that no other tenant lists: leave out its salts");
+    return at(
+        file, node,
+        "the tenant 'default' has every salt that no other tenant lists: leave out its salts");
   }
   if (!is_default && tenant.salts.empty()) tenant.salts = {tenant.name};
   std::set<std::string> salts;
@@ -171,8 +173,9 @@ Result<void> add_tenant(Config& config, const toml::node& node, const std::strin
   }
   for (const std::string& salt : tenant.salts) {
     if (salts.insert(salt).second) continue;
-    return at(file, node, "the salt '" + salt + "' of '" + tenant.name +
-                              "' is listed twice: a namespace belongs to one tenant");
+    return at(file, node,
+              "the salt '" + salt + "' of '" + tenant.name +
+                  "' is listed twice: a namespace belongs to one tenant");
   }
   config.tenants.push_back(std::move(tenant));
   return {};
@@ -182,7 +185,8 @@ std::string show(const std::string& key, const Amounts& amounts) {
   std::string text;
   for (const Tier tier : kAllTiers) {
     const auto& amount = amounts[index_of(tier)];
-    if (amount) text += (text.empty() ? "" : ", ") + std::string(name(tier)) + " = " + show(*amount);
+    if (amount)
+      text += (text.empty() ? "" : ", ") + std::string(name(tier)) + " = " + show(*amount);
   }
   return text.empty() ? "" : key + " = { " + text + " }\n";
 }
@@ -193,8 +197,9 @@ Result<void> read_tenants(Config& config, const toml::node& node, const std::str
   const toml::array* list = node.as_array();
   if (list == nullptr) return at(file, node, "tenant: expected [[tenant]] tables");
   if (list->size() >= limits::kTenantsMax) {
-    return at(file, node, "tenant: at most " + std::to_string(limits::kTenantsMax - 1) +
-                              " of them are possible");
+    return at(
+        file, node,
+        "tenant: at most " + std::to_string(limits::kTenantsMax - 1) + " of them are possible");
   }
   for (const toml::node& item : *list) {
     if (auto good = add_tenant(config, item, file); !good) return good;
@@ -240,10 +245,10 @@ Result<void> check_tenants(const Config& config) {
       // Each is at most 2^62, and so is a cap: no sum of two overflows.
       sum += least;
       if (sum > cap) {
-        return make_error(Errc::invalid,
-                          "[[tenant]]: more than all" + of_tier + " (" + std::to_string(cap) +
-                              " bytes) is guaranteed: lower `guaranteed` of '" + tenant.name +
-                              "' or of another tenant");
+        return make_error(Errc::invalid, "[[tenant]]: more than all" + of_tier + " (" +
+                                             std::to_string(cap) +
+                                             " bytes) is guaranteed: lower `guaranteed` of '" +
+                                             tenant.name + "' or of another tenant");
       }
     }
   }

@@ -45,10 +45,10 @@ inline constexpr std::uint32_t kGpusMax = 16;                   // each a part o
 inline constexpr std::uint32_t kDiskSegmentBits = 28;
 inline constexpr std::uint32_t kExtentBits = kDiskSegmentBits;
 inline constexpr std::uint32_t kRepublishStep =
-    4096;                                          // slots of a device that went, in a loop turn
-inline constexpr std::uint32_t kScrubStep = 4096;  // slots a scrub passes in a loop turn
-inline constexpr std::uint32_t kWalkStep = 8192;   // blocks an admin command passes in a loop turn
-inline constexpr std::uint32_t kVisitStep = 512;   // of them, those it does something to
+    4096;                                           // slots of a device that went, in a loop turn
+inline constexpr std::uint32_t kScrubStep = 4096;   // slots a scrub passes in a loop turn
+inline constexpr std::uint32_t kWalkStep = 8192;    // blocks an admin command passes in a loop turn
+inline constexpr std::uint32_t kVisitStep = 512;    // of them, those it does something to
 inline constexpr std::uint32_t kAdminJobsMax = 16;  // admin commands under way
 inline constexpr std::uint32_t kPinsMax = 1U << 18;  // blocks pinned, once a tier
 inline constexpr std::uint32_t kPinSecondsMax = 30 * 86'400;

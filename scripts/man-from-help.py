@@ -33,7 +33,7 @@ def page(program, name, version):
         yield f"# {name} {command}\n\n{what}\n\n" + literal("\n".join(own.splitlines()[1:]).strip("\n"))
     if examples:
         yield "# EXAMPLES AND EXIT STATUS\n\n" + literal(examples.rstrip("\n"))
-    yield "# SEE ALSO\n\n**kvtierd**(8), **kvtierctl**(1), **kvtier-engine**(1), **kvtierd.toml**(5)\n"
+    yield "# SEE ALSO\n\n**kvtierd**(8), **kvtierctl**(1), **kvtier-engine**(1), **kvtier-warm**(1), **kvtierd.toml**(5)\n"
 
 
 def main():

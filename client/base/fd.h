@@ -76,10 +76,10 @@ class Mapping {
   std::span<std::byte> bytes_;
 };
 
-// Gives shared memory its pages now, huge ones where the kernel can, for every process that maps it;
-// what it holds stays. A tenth of a second a GiB or several, and as long no thread of this process
-// maps memory: for a start, or a process of its own (storage/memory/huge_page_helper.h). Small
-// pages, on first use, where huge ones cannot be had.
+// Gives shared memory its pages now, huge ones where the kernel can, for every process that maps
+// it; what it holds stays. A tenth of a second a GiB or several, and as long no thread of this
+// process maps memory: for a start, or a process of its own (storage/memory/huge_page_helper.h).
+// Small pages, on first use, where huge ones cannot be had.
 void fill_with_huge_pages(std::span<std::byte> bytes) noexcept;
 
 // Gives shared memory its pages, piece by piece. To be called before such memory is pinned: pinning

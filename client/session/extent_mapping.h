@@ -23,9 +23,9 @@ struct ExtentMapping {
   mutable std::atomic<std::byte*> gpu_bytes{nullptr};
 
   // Maps host memory. Errors: malformed (shape), io.
-  static Result<std::unique_ptr<ExtentMapping>> map(const UniqueFd& fd, Tier tier,
-                                                    std::uint64_t bytes, std::uint64_t slot_bytes,
-                                                    Mapping::Access access = Mapping::Access::read_write);
+  static Result<std::unique_ptr<ExtentMapping>> map(
+      const UniqueFd& fd, Tier tier, std::uint64_t bytes, std::uint64_t slot_bytes,
+      Mapping::Access access = Mapping::Access::read_write);
   std::uint64_t slots() const noexcept { return bytes.size() / slot_bytes; }
 };
 

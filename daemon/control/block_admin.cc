@@ -62,8 +62,8 @@ Result<void> BlockCache::verify_on_disk(BlockId id, std::function<void(Result<vo
       [this, id, done = std::move(done)](const Result<void>& result) {
         catalogue_.unhold(id, Tier::disk, catalogue_.parent(id));
         if (!result && result.error().code != Errc::unavailable) {
-          (void)disk_.retire(
-              id, result.error().code == Errc::corrupt ? Removal::corrupt : Removal::io);
+          (void)disk_.retire(id,
+                             result.error().code == Errc::corrupt ? Removal::corrupt : Removal::io);
         }
         settle(id);
         done(result);

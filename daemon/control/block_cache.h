@@ -15,8 +15,8 @@
 #include "daemon/control/memory_tier.h"
 #include "daemon/control/pins.h"
 #include "daemon/control/reservations.h"
-#include "daemon/limits.h"
 #include "daemon/control/selection.h"
+#include "daemon/limits.h"
 #include "kvtier/result.h"
 
 namespace kvtier::daemon {

@@ -16,8 +16,7 @@ BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::sp
                                     std::uint32_t device, std::uint32_t looked_up) {
   SessionLeases& of_session = leases_of_[session];
   const std::uint64_t asked = std::max<std::uint64_t>(looked_up, keys.size());
-  if (of_session.ids.size() >= options_.leases_per_session ||
-      catalogue_.namespaces()[ns].closed) {
+  if (of_session.ids.size() >= options_.leases_per_session || catalogue_.namespaces()[ns].closed) {
     missed(ns, asked);
     return {};
   }

@@ -1,5 +1,5 @@
-// What clients say does not hold. A report is believed only of blocks that the session holds leased,
-// and not where the daemon can read the record and finds that it holds.
+// What clients say does not hold. A report is believed only of blocks that the session holds
+// leased, and not where the daemon can read the record and finds that it holds.
 #include <algorithm>
 #include <cstring>
 #include <vector>

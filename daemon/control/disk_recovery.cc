@@ -113,9 +113,10 @@ Result<BlockId> DiskTier::take_over(std::uint32_t number, const storage::DiskEnt
   if (auto claimed = device(number).space().claim(entry.at, entry.record_bytes); !claimed) {
     return claimed.error();
   }
-  const BlockId id = known != kNoBlock ? known
-                                       : catalogue_.add(*ns, entry.identity.key, entry.identity.parent,
-                                                        entry.identity.block_index);
+  const BlockId id = known != kNoBlock
+                         ? known
+                         : catalogue_.add(*ns, entry.identity.key, entry.identity.parent,
+                                          entry.identity.block_index);
   catalogue_.set_last_access(id, std::max(catalogue_.block(id).last_access, entry.last_access));
   device(number).set_block(entry.at, id);
   catalogue_.place_unlisted(id, Tier::disk, disk_place(number, entry.at));

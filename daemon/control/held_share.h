@@ -1,6 +1,6 @@
-// How much of the memory tiers one session holds leased: each block once, however many of its leases
-// have it. A block that is asked for twice costs nothing extra to count until the plain sum of all
-// leases passes the bound; only from then on is every block remembered.
+// How much of the memory tiers one session holds leased: each block once, however many of its
+// leases have it. A block that is asked for twice costs nothing extra to count until the plain sum
+// of all leases passes the bound; only from then on is every block remembered.
 #pragma once
 
 #include <array>
@@ -13,8 +13,8 @@ namespace kvtier::daemon {
 
 class HeldShare {
  public:
-  // Counts a hold; false, and not counted, where the session would hold more than `allowed` bytes of
-  // the tier. `each(visit)` calls visit(block, tier, bytes) for all that is counted so far. One
+  // Counts a hold; false, and not counted, where the session would hold more than `allowed` bytes
+  // of the tier. `each(visit)` calls visit(block, tier, bytes) for all that is counted so far. One
   // block it may always hold.
   template <class Each>
   bool add(BlockId block, Tier tier, std::uint64_t bytes, std::uint64_t allowed, Each&& each) {

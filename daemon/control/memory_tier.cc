@@ -113,8 +113,7 @@ MemoryTier::State& MemoryTier::add(std::unique_ptr<storage::Extent> extent, Pool
 }
 
 bool MemoryTier::adopt(std::unique_ptr<storage::Extent> extent) {
-  if (extents_.size() >= limits::kExtentsMax ||
-      extent->shape().bytes > left_bytes()) {
+  if (extents_.size() >= limits::kExtentsMax || extent->shape().bytes > left_bytes()) {
     return false;
   }
   const auto pool = tenants_ == nullptr ? Pool{0} : tenants_->pool_of_owner(extent->shape().owner);

@@ -18,7 +18,8 @@ struct MessageRule {
   Right right = Right::none;
   // What handling one takes of a session's requests per second; its bytes count besides.
   std::uint32_t cost = 1;
-  bool answered = true;  // a refusal is an answer; one of a message without an answer ends the session
+  bool answered =
+      true;  // a refusal is an answer; one of a message without an answer ends the session
 };
 
 MessageRule rule_of(wire::Message::Which message) noexcept;

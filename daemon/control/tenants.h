@@ -1,5 +1,5 @@
-// Tenants: who shares the cache, and how much of it each may have. A namespace belongs to the tenant
-// that lists its salt, or else to the default one. Plain data; owned by the control thread.
+// Tenants: who shares the cache, and how much of it each may have. A namespace belongs to the
+// tenant that lists its salt, or else to the default one. Plain data; owned by the control thread.
 //
 // Of each tier a tenant has a quota, the most that its slots may take, and a guarantee, the least
 // that the evictions of others leave it. A tenant at its quota evicts its own blocks. One below it

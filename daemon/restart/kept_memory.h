@@ -27,7 +27,7 @@ class KeptMemory {
       int number = 0;     // as the driver counts
       bool cuda = false;  // not emulated in host memory
     };
-    std::vector<Gpu> gpus;  // by their numbers in this daemon
+    std::vector<Gpu> gpus;             // by their numbers in this daemon
     const Tenants* tenants = nullptr;  // null: there is only one
   };
 

@@ -57,11 +57,11 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const std::filesystem::pa
   auto tokenizer = Tokenizer::load_model(folder);
   if (!tokenizer) return tokenizer.error();
   if (tokenizer->ids_end() > config->vocab_size) {
-    return make_error(Errc::invalid, folder.string() + ": the tokenizer has token id " +
-                                         std::to_string(tokenizer->ids_end() - 1) +
-                                         ", but the model's vocab_size is " +
-                                         std::to_string(config->vocab_size) +
-                                         ": they do not belong together");
+    return make_error(
+        Errc::invalid,
+        folder.string() + ": the tokenizer (tokenizer.json or tokenizer.model) has token id " +
+            std::to_string(tokenizer->ids_end() - 1) + ", but the model's vocab_size is " +
+            std::to_string(config->vocab_size) + ": they do not belong together");
   }
   auto tensors = SafeTensors::open_model(folder);
   if (!tensors) return tensors.error();

@@ -20,8 +20,8 @@
 namespace kvtier::storage {
 namespace {
 
-// Between pieces the process looks whether it is still wanted. Each costs a flush of all processors'
-// page lists, which can take a tenth of a second.
+// Between pieces the process looks whether it is still wanted. Each costs a flush of all
+// processors' page lists, which can take a tenth of a second.
 constexpr std::uint64_t kPiece = 1_GiB;
 
 using Count = std::atomic<std::uint64_t>;

@@ -1,4 +1,4 @@
-# bash completion for kvtierctl, kvtierd and kvtier-engine: what their own --help lists.
+# bash completion for kvtierctl, kvtierd, kvtier-engine and kvtier-warm: what their own --help lists.
 _kvtier()
 {
     local program=${COMP_WORDS[0]} current=${COMP_WORDS[COMP_CWORD]} help command="" word
@@ -15,4 +15,4 @@ _kvtier()
             -- "$current"))
     fi
 }
-complete -o bashdefault -o default -F _kvtier kvtierctl kvtierd kvtier-engine
+complete -o bashdefault -o default -F _kvtier kvtierctl kvtierd kvtier-engine kvtier-warm

@@ -42,7 +42,7 @@ Look look_at(double seconds, std::uint64_t n) {
   look.status["disks"] = Json::array({{{"directory", "/d"},
                                        {"online", true},
                                        {"why", ""},
-                                       {"file_bytes", 1 << 20},
+                                       {"reserved_bytes", 1 << 20},
                                        {"cap_bytes", 1 << 30},
                                        {"bytes_written_per_day", 1 << 30},
                                        {"bytes_read", n << 22},

@@ -42,7 +42,9 @@ TEST(ConfigTest, an_unknown_section_is_named_with_its_place_and_the_known_ones) 
   const std::string message = error_of("socket = '/x'\n[hots]\ncapacity = 1\n");
   EXPECT_TRUE(message.starts_with("k.toml:2:")) << message;
   EXPECT_NE(message.find("'hots'"), std::string::npos) << message;
-  EXPECT_NE(message.find("device, disk, host, index"), std::string::npos) << message;
+  EXPECT_NE(message.find("access, device, disk, host, http, index, limits, pins, tenant"),
+            std::string::npos)
+      << message;
 }
 
 TEST(ConfigTest, a_value_in_a_sections_place_is_an_error) {

@@ -81,7 +81,7 @@ TEST_F(KeptExtents, a_namespace_that_is_only_in_memory_is_still_known_by_what_it
   daemon.kill_and_start();
   WireClient client = daemon.client();
   std::vector<std::vector<std::byte>> encodings;
-  ASSERT_TRUE(client.request([](Builder m) { m.initList(); },
+  ASSERT_TRUE(client.request([](Builder m) { m.initList().setNamespacesMax(100); },
                              [&](Reader m) {
                                for (const auto of : m.getListReply().getNamespaces()) {
                                  const auto* first =

@@ -31,8 +31,7 @@ class Kvtierd {
   // With `config` (TOML) in a file of `scratch`. Does not wait for anything. A manager, where there
   // is one, outlives it. `in_child` runs just before the program does.
   Kvtierd(const Scratch& scratch, const std::string& config, const std::string& argument = "",
-          ServiceManager* manager = nullptr,
-          const std::function<void()>& in_child = {});
+          ServiceManager* manager = nullptr, const std::function<void()>& in_child = {});
   ~Kvtierd();
   Kvtierd(const Kvtierd&) = delete;
 

@@ -295,9 +295,9 @@ std::optional<WireClient::Status> WireClient::status() {
   request([](Builder m) { m.setStatus(); },
           [&](Reader m) {
             const auto s = m.getStatusReply();
-            status = Status{s.getFrameErrors(),      s.getSessions(),  s.getLeases(),
-                            s.getReservedSlots(),    s.getQuarantinedSlots(), s.getFaults(),
-                            s.getDenied(),           s.getTurnedAway(), s.getRefusedReports()};
+            status = Status{s.getFrameErrors(),   s.getSessions(),         s.getLeases(),
+                            s.getReservedSlots(), s.getQuarantinedSlots(), s.getFaults(),
+                            s.getDenied(),        s.getTurnedAway(),       s.getRefusedReports()};
           });
   return status;
 }

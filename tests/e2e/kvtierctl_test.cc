@@ -7,8 +7,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tests/e2e/run_program.h"
 #include "tests/e2e/daemon_process.h"
+#include "tests/e2e/run_program.h"
 
 namespace kvtier::e2e {
 namespace {

@@ -101,6 +101,34 @@ TEST_F(Programs, wrong_usage_exits_2_and_a_missing_daemon_exits_3_with_the_mend)
   EXPECT_NE(gone.output.find(daemon_.socket()), std::string::npos) << gone.output;
 }
 
+TEST_F(Programs, a_plan_knows_the_daemons_tiers_and_what_a_block_takes_in_them) {
+  const auto plan = [this](const std::string& more) {
+    return run(std::string(KVTIER_ENGINE) + " plan --model " + KVTIER_MODEL + " --context 1024 " +
+               more);
+  };
+  const auto planned = Json::parse(plan("--socket " + daemon_.socket() + " --json").output);
+  EXPECT_EQ(planned["attention"], "GQA");
+  const auto tiers = planned["formats"][0]["tiers"];
+  ASSERT_EQ(tiers.size(), 3U);
+  const auto status = daemon_.status();
+  for (std::size_t t = 0; t < kTiers; ++t)
+    EXPECT_EQ(tiers[t]["capacity_bytes"], status.cap_bytes[t]);
+
+  ASSERT_EQ(run(generate("--flush")).exit_code, 0);
+  const auto after = daemon_.status();
+  EXPECT_EQ(after.used_bytes[1] / after.blocks[1], planned["formats"][0]["block_bytes"]);
+  EXPECT_LE(after.blocks[0], tiers[0]["blocks"].get<std::uint64_t>());
+
+  const auto by_hand = plan("--socket " + daemon_.socket() + " --host-tier 1GiB");
+  EXPECT_NE(by_hand.output.find("1.00 GiB"), std::string::npos) << by_hand.output;
+  EXPECT_NE(plan("").output.find("No tiers: give --config"), std::string::npos);
+  EXPECT_EQ(plan("--host-tier 1GB").exit_code, 2);
+  EXPECT_EQ(plan("--socket a --config b").exit_code, 2);
+  const auto missing = plan("--config /nowhere/kvtierd.toml");
+  EXPECT_EQ(missing.exit_code, 1);
+  EXPECT_NE(missing.output.find("/nowhere/kvtierd.toml"), std::string::npos) << missing.output;
+}
+
 TEST_F(Programs, an_engine_without_a_daemon_answers_and_says_so) {
   const auto with = Json::parse(run(generate("--json")).output)["runs"][0];
   daemon_.send(SIGTERM);

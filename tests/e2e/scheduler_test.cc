@@ -45,7 +45,8 @@ class BatchedEngine : public testing::Test {
         reference_(*model_, kFormat),
         engine_(*model_, kFormat, kChunkTokens, kPages) {
     daemon_.start();
-    client_ = Client::start({.socket = daemon_.socket(), .name = "test", .slots_ahead = 16}).value();
+    client_ =
+        Client::start({.socket = daemon_.socket(), .name = "test", .slots_ahead = 16}).value();
     const auto give_up = Clock::now() + 30s;
     KVTIER_CHECK(client_->wait_connected(give_up).has_value());
     spaces_ = std::make_unique<engine::CacheSpaces>(engine_.ns, client_);
@@ -79,7 +80,8 @@ class BatchedEngine : public testing::Test {
   std::unique_ptr<engine::Scheduler> scheduler_;
 };
 
-TEST_F(BatchedEngine, answers_stay_the_same_with_a_daemon_killed_in_the_middle_and_requests_cancelled) {
+TEST_F(BatchedEngine,
+       answers_stay_the_same_with_a_daemon_killed_in_the_middle_and_requests_cancelled) {
   SharedPrompts prompts(model_->config.vocab_size, 8, 11);
   std::vector<Asked> all;
   for (int round = 0; round < 6; ++round) {

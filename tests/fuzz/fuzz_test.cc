@@ -28,9 +28,9 @@ class Mutations {
   }
 
   void mutate(Bytes& bytes) {
-    static constexpr std::uint32_t kEdges[] = {0,          1,          0x7F,      0x80,
-                                               0xFF,       0x7FFFFFFF, 1U << 31,  0xFFFFFFFF,
-                                               0xFFFFFFF8, 16384,      16385,     1U << 21};
+    static constexpr std::uint32_t kEdges[] = {0,          1,          0x7F,     0x80,
+                                               0xFF,       0x7FFFFFFF, 1U << 31, 0xFFFFFFFF,
+                                               0xFFFFFFF8, 16384,      16385,    1U << 21};
     if (bytes.empty()) return bytes.push_back(std::byte(random_()));
     const std::size_t at = below(bytes.size());
     switch (below(7)) {
@@ -46,8 +46,8 @@ class Mutations {
         break;
       case 3:  // some bytes less
         bytes.erase(bytes.begin() + static_cast<std::ptrdiff_t>(at),
-                    bytes.begin() + static_cast<std::ptrdiff_t>(
-                                        std::min(bytes.size(), at + 1 + below(16))));
+                    bytes.begin() +
+                        static_cast<std::ptrdiff_t>(std::min(bytes.size(), at + 1 + below(16))));
         break;
       case 4: {  // a number at the edge of something
         const std::uint32_t edge = kEdges[below(std::size(kEdges))];

@@ -23,8 +23,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   if (folder == nullptr) return 0;
   int number = 0;
   for (const auto& seed : target().seeds()) {
-    std::ofstream file(std::string(folder) + "/seed-" + std::to_string(number++),
-                       std::ios::binary);
+    std::ofstream file(std::string(folder) + "/seed-" + std::to_string(number++), std::ios::binary);
     file.write(reinterpret_cast<const char*>(seed.data()),
                static_cast<std::streamsize>(seed.size()));
   }

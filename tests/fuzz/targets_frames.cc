@@ -153,13 +153,13 @@ std::vector<Bytes> frame_seeds() {
       session_of(0, {hello, open, [](Builder m) { m.setStatus(); }}),
       session_of(1, {reserve, commit, lease, [](Builder m) { m.initRelease(2).set(0, 1); }}),
       session_of(1, {reserve, [](Builder m) { m.initAbandon(2).set(0, 1ULL << 32); }}),
-      session_of(1,
-                 {[data](Builder m) {
-                    auto report = m.initReport();
-                    report.initMissed(1)[0].setBlocks(3);
-                    report.initBadKeys(1).set(0, data(prefix[0].identity.key));
-                  },
-                  [](Builder m) { m.initList().setBlocksMax(10); }, [](Builder m) { m.setFlush(); }}),
+      session_of(
+          1, {[data](Builder m) {
+                auto report = m.initReport();
+                report.initMissed(1)[0].setBlocks(3);
+                report.initBadKeys(1).set(0, data(prefix[0].identity.key));
+              },
+              [](Builder m) { m.initList().setBlocksMax(10); }, [](Builder m) { m.setFlush(); }}),
       session_of(1, {[](Builder m) { m.initDrop().setTiers(2); },
                      [](Builder m) { m.initScrub().setStart(true); },
                      [](Builder m) {

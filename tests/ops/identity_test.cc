@@ -28,7 +28,8 @@ struct Leased {
   std::uint64_t id = 0;
   std::vector<Tier> tiers;
   std::vector<bool> landed;
-  bool waited = true;  // for all that was on its way
+  std::vector<std::uint64_t> slots;  // 0: not landed
+  bool waited = true;                // for all that was on its way
 };
 
 class Client {
@@ -72,8 +73,10 @@ class Client {
     if (wait) {
       ASSERT_TRUE(wire_.wait_ready(pending));
     }
-    for (std::uint32_t i = 0; i < slots.size(); ++i)
-      leased.landed.push_back(slots[i] != 0 || (wait && wire_.ready.at(i) != 0));
+    for (std::uint32_t i = 0; i < slots.size(); ++i) {
+      leased.slots.push_back(slots[i] == 0 && wait ? wire_.ready.at(i) : slots[i]);
+      leased.landed.push_back(leased.slots.back() != 0);
+    }
     leases_.push_back(std::move(leased));
   }
 
@@ -91,14 +94,23 @@ class Client {
     leases_.erase(leases_.begin() + static_cast<std::ptrdiff_t>(at));
   }
 
-  void report(std::size_t ns, std::uint64_t missed, const TestBlock* bad) {
+  // Of a lease that `nth` chooses the last record that it has in host memory is damaged, reported,
+  // and of no use.
+  void spoil(std::size_t nth, std::span<const TestBlock> prefix) {
+    Leased& leased = leases_[nth % leases_.size()];
+    for (std::size_t i = leased.slots.size(); i-- > 0;) {
+      if (!leased.landed[i] || leased.tiers[i] == Tier::device) continue;
+      wire_.record(leased.slots[i])[0] ^= std::byte{1};
+      wire_.report(prefix[i].key());
+      return release(nth, static_cast<std::uint32_t>(i));
+    }
+  }
+
+  void report(std::size_t ns, std::uint64_t missed) {
     wire_.send([&](Builder m) {
-      auto report = m.initReport();
-      auto list = report.initMissed(1);
+      auto list = m.initReport().initMissed(1);
       list[0].setNs(handles_[ns]);
       list[0].setBlocks(missed);
-      if (bad != nullptr)
-        report.initBadKeys(1).set(0, data(bad->identity.key.bytes.data(), sizeof(Key)));
     });
     model_.looked_up += missed;
     model_.misses += missed;
@@ -196,8 +208,12 @@ class IdentityTest : public ::testing::Test {
           random(), random() % 4 == 0 ? std::optional<std::uint32_t>(random() % 8) : std::nullopt);
     }
     if (chance < 960) {
+      if (random() % 4 != 0) return one.report(ns, random() % 30);
       const auto blocks = prefix(ns);
-      return one.report(ns, random() % 30, random() % 4 == 0 ? &blocks.back() : nullptr);
+      const std::size_t before = one.leases();
+      if (before < 20) one.lease(ns, blocks, 0, true);
+      if (one.leases() > before) one.spoil(before, blocks);
+      return;
     }
     if (chance < 985) return die_and_come_back();
     if (chance < 992) return damage_a_segment();

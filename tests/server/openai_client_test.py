@@ -35,13 +35,15 @@ class Server:
 
     def __init__(self, arguments, *options, cache=("--no-cache",)):
         self.folder = tempfile.TemporaryDirectory()
+        model = Path(self.folder.name, "docs")  # the name is part of the namespace
+        model.mkdir()
         for file in arguments.model.iterdir():
-            os.symlink(file.resolve(), Path(self.folder.name) / file.name)
-        Path(self.folder.name, "chat_template.jinja").write_text(TEMPLATE)
+            os.symlink(file.resolve(), model / file.name)
+        Path(model, "chat_template.jinja").write_text(TEMPLATE)
         key = Path(self.folder.name, "key")
         key.write_text(KEY + "\n")
         self.process = subprocess.Popen(
-            [arguments.engine, "--threads", "2", "serve", "--model", self.folder.name, "--served-name", "docs", "--port", "0",
+            [arguments.engine, "--threads", "2", "serve", "--model", model, "--port", "0",
              *cache, "--storage-format", "f32", "--api-key-file", key, *options],
             stdout=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()

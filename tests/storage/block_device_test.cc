@@ -226,9 +226,9 @@ TEST(ThrottledDevice, TakesAtLeastTheTimeOfItsRateAndLatency) {
   ASSERT_EQ(::posix_fallocate(fd.get(), 0, 1_MiB), 0);
   auto memory = std::move(*make_memfd("buffer", 1_MiB));
   auto mapping = std::move(*Mapping::map(memory.get(), 1_MiB, Mapping::Access::read_write));
-  auto device = make_throttled_device(
-      make_thread_device({.depth = 16, .files = 4, .buffers = 4}),
-      {.bytes_per_s = 16_MiB, .latency = std::chrono::milliseconds(20)});
+  auto device =
+      make_throttled_device(make_thread_device({.depth = 16, .files = 4, .buffers = 4}),
+                            {.bytes_per_s = 16_MiB, .latency = std::chrono::milliseconds(20)});
   ASSERT_TRUE(device->add_buffer(BufferId(0), mapping.bytes()));
   ASSERT_TRUE(device->open_file(FileId(1), path));
   const auto begun = std::chrono::steady_clock::now();

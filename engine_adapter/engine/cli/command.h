@@ -52,6 +52,7 @@ void add_device_option(CLI::App& command, std::string& device);
 // Each adds a command to `app`, which outlives this call; `exit_code` is set when the command has
 // run.
 void add_generate_command(CLI::App& app, int& exit_code);
+void add_plan_command(CLI::App& app, int& exit_code);
 void add_score_command(CLI::App& app, int& exit_code);
 void add_serve_command(CLI::App& app, int& exit_code);
 void add_tokenize_command(CLI::App& app, int& exit_code);

@@ -55,6 +55,8 @@ Examples:
     kvtier-engine score --model DIR --text-file heldout.txt --context 2048
   The OpenAI API on port 8000 of this machine, with what the daemon keeps:
     kvtier-engine serve --model DIR --port 8000
+  How many contexts of 32,768 tokens fit in the running daemon's tiers:
+    kvtier-engine plan --model DIR --context 32768 --socket /run/kvtier/kvtierd.sock
 
 Exit status: 0 fine, 1 a file, the model or the daemon failed, 2 wrong usage.
 )";
@@ -69,6 +71,7 @@ int run(int argc, char** argv) {
   app.parse_complete_callback([&threads] { kernels::set_cpu_threads(threads); });
   int exit_code = kExitFine;
   add_generate_command(app, exit_code);
+  add_plan_command(app, exit_code);
   add_score_command(app, exit_code);
   add_serve_command(app, exit_code);
   add_tokenize_command(app, exit_code);

@@ -1,0 +1,88 @@
+#include "engine_adapter/engine/capacity.h"
+
+#include <gtest/gtest.h>
+
+#include "client/base/units.h"
+#include "engine_adapter/engine/random_weights.h"
+
+namespace kvtier::engine {
+namespace {
+
+ModelConfig llama_8b() {
+  return random_shape("llama-3.1-8b").value().config;
+}
+
+TEST(CapacityTest, kv_of_a_known_shape_takes_what_its_paper_form_says) {
+  // 32 layers x (K and V) x 8 heads x 128 values.
+  const auto plan =
+      plan_capacity(llama_8b(), 32768, {StorageFormat::fp8_e4m3, StorageFormat::bf16}, {}).value();
+  EXPECT_EQ(plan.attention, "GQA");
+  EXPECT_EQ(plan.blocks_per_request, 2048U);
+  ASSERT_EQ(plan.formats.size(), 2U);
+  EXPECT_EQ(plan.formats[0].token_bytes, 64_KiB);
+  EXPECT_EQ(plan.formats[1].token_bytes, 128_KiB);
+  EXPECT_EQ(plan.formats[0].block_bytes, 1_MiB + 4_KiB);
+  EXPECT_EQ(plan.formats[1].block_bytes, 2_MiB + 4_KiB);
+  EXPECT_EQ(plan.formats[0].request_bytes, 2048 * (1_MiB + 4_KiB));
+}
+
+TEST(CapacityTest, fewer_kv_heads_take_as_much_less) {
+  ModelConfig config = llama_8b();
+  std::vector<std::uint64_t> token_bytes;
+  std::vector<std::string> kinds;
+  for (const std::uint32_t kv_heads : {32U, 8U, 1U}) {
+    config.kv_heads = kv_heads;
+    const auto plan = plan_capacity(config, 1024, {StorageFormat::bf16}, {}).value();
+    token_bytes.push_back(plan.formats[0].token_bytes);
+    kinds.push_back(plan.attention);
+  }
+  EXPECT_EQ(kinds, (std::vector<std::string>{"MHA", "GQA", "MQA"}));
+  EXPECT_EQ(token_bytes, (std::vector<std::uint64_t>{512_KiB, 128_KiB, 16_KiB}));
+}
+
+TEST(CapacityTest, an_extent_and_a_segment_hold_whole_records_alone) {
+  const std::uint64_t record = 1_MiB + 4_KiB;
+  // Three in an extent, which takes no more than they do: three extents, and two at the end.
+  EXPECT_EQ(records_in({Tier::host, 12_MiB, 4_MiB}, record), 11U);
+  EXPECT_EQ(records_in({Tier::host, 1_MiB, 4_MiB}, record), 0U);
+  // An extent is at least a record, whatever its configured size.
+  EXPECT_EQ(records_in({Tier::host, 3 * record, 4_KiB}, record), 3U);
+  // A GPU's memory is taken 2 MiB at a time: one record in each.
+  EXPECT_EQ(records_in({Tier::device, 8_MiB, 2_MiB, 2_MiB}, record), 4U);
+  // A segment is as large as it is, and has a header.
+  EXPECT_EQ(records_in({Tier::disk, 12_MiB, 4_MiB}, record), 9U);
+  EXPECT_EQ(records_in({Tier::disk, 4_MiB, 4_MiB}, 1_MiB), 3U);
+  EXPECT_EQ(records_in({Tier::disk, 12_MiB, 4_MiB, 4_KiB, 2}, record), 18U);
+}
+
+TEST(CapacityTest, parts_of_a_tier_add_up_and_a_tier_without_room_is_left_out) {
+  const auto plan = plan_capacity(llama_8b(), 1000, {StorageFormat::fp8_e4m3},
+                                  {{Tier::disk, 1_GiB, 256_MiB, 4_KiB, 2},
+                                   {Tier::disk, 256_MiB, 256_MiB},
+                                   {Tier::host, 0, 1_GiB},
+                                   {Tier::device, 256_MiB, 256_MiB, 2_MiB, 2}})
+                        .value();
+  const auto& tiers = plan.formats[0].tiers;
+  ASSERT_EQ(tiers.size(), 2U);
+  EXPECT_EQ(tiers[0].tier, Tier::device);
+  EXPECT_EQ(tiers[0].capacity_bytes, 512_MiB);
+  EXPECT_EQ(tiers[0].blocks, 2 * 255U);
+  EXPECT_EQ(tiers[1].tier, Tier::disk);
+  EXPECT_EQ(tiers[1].blocks, 9 * 255U);
+  EXPECT_EQ(tiers[1].tokens, tiers[1].blocks * 16);
+  EXPECT_EQ(plan.blocks_per_request, 62U);  // 1000 tokens are 62 blocks and 8 tokens
+  EXPECT_EQ(tiers[1].requests, tiers[1].blocks / 62);
+}
+
+TEST(CapacityTest, a_context_that_cannot_be_is_refused_with_what_can) {
+  for (const std::uint32_t context : {0U, 15U, 131073U}) {
+    const auto plan = plan_capacity(llama_8b(), context, {StorageFormat::bf16}, {});
+    ASSERT_FALSE(plan) << context;
+    EXPECT_EQ(plan.error().code, Errc::invalid);
+    EXPECT_NE(plan.error().message.find("16 (a block) to 131072"), std::string::npos)
+        << plan.error().message;
+  }
+}
+
+}  // namespace
+}  // namespace kvtier::engine
