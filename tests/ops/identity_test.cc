@@ -158,6 +158,7 @@ class Client {
 class IdentityTest : public ::testing::Test {
  protected:
   static constexpr int kOperations = 100'000;
+  static constexpr int kWideFrom = kOperations / 20;
   static constexpr std::size_t kClients = 4;
 
   // Records of two sizes, so that extents and segments change hands.
@@ -193,7 +194,7 @@ class IdentityTest : public ::testing::Test {
 
   void operate(int done) {
     // The wide ones come when the others have filled the tiers.
-    const std::size_t ns = random() % (done < kOperations / 20 ? 2 : namespaces.size());
+    const std::size_t ns = random() % (done < kWideFrom ? 2 : namespaces.size());
     const auto chance = random() % 1000;
     if (chance < 250) return client().put(ns, prefix(ns));
     Client& one = client();
@@ -230,6 +231,15 @@ class IdentityTest : public ::testing::Test {
     }
     one->die(random() % 2 == 0);
     one = std::make_unique<Client>((scratch / "s").string(), namespaces, model);
+  }
+
+  // Nothing is leased, so that extents of the one size can be given up for the other.
+  void make_way() {
+    for (const auto& one : clients) {
+      while (one->leases() > 0) one->release(0, std::nullopt);
+      one->sync();
+    }
+    for (int i = 0; i < 20; ++i) client().put(2, prefix(2));
   }
 
   void check_a_scrape() {
@@ -305,6 +315,7 @@ TEST_F(IdentityTest, holds_after_a_hundred_thousand_random_operations_and_at_eve
   for (std::size_t i = 0; i < kClients; ++i)
     clients.push_back(std::make_unique<Client>((scratch / "s").string(), namespaces, model));
   for (int done = 0; done < kOperations && !HasFailure(); ++done) {
+    if (done == kWideFrom) make_way();
     operate(done);
     if (done % 500 == 0) check_a_scrape();
   }
