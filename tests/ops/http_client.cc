@@ -38,7 +38,11 @@ bool HttpConnectionToTest::send(const std::string& bytes) {
 
 bool HttpConnectionToTest::more() {
   char bytes[16384];
-  const auto got = ::recv(socket_.get(), bytes, sizeof bytes, 0);
+  ssize_t got = 0;
+  // With a timeout the kernel does not take up an interrupted call again by itself.
+  do {
+    got = ::recv(socket_.get(), bytes, sizeof bytes, 0);
+  } while (got < 0 && errno == EINTR);
   if (got <= 0) {
     ended_ = got == 0 ? "closed" : std::strerror(errno);
     return false;

@@ -233,12 +233,14 @@ class IdentityTest : public ::testing::Test {
     one = std::make_unique<Client>((scratch / "s").string(), namespaces, model);
   }
 
-  // Nothing is leased, so that extents of the one size can be given up for the other.
+  // Nothing is leased or on its way to disk, so that extents of the one size can be given up for
+  // the other.
   void make_way() {
     for (const auto& one : clients) {
       while (one->leases() > 0) one->release(0, std::nullopt);
       one->sync();
     }
+    ASSERT_TRUE(client().wire().flush());
     for (int i = 0; i < 20; ++i) client().put(2, prefix(2));
   }
 
