@@ -1,6 +1,7 @@
 #include "storage/faults/throttled_device.h"
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <cstdlib>
 #include <map>
@@ -20,7 +21,10 @@ class ThrottledDevice final : public BlockDevice {
   }
 
   const char* kind() const noexcept override { return "throttled"; }
-  void wake() override { inner_->wake(); }
+  void wake() override {
+    woken_ = true;
+    inner_->wake();
+  }
 
  protected:
   Result<void> open_file_impl(FileId file, UniqueFd, const std::filesystem::path& path) override {
@@ -29,6 +33,9 @@ class ThrottledDevice final : public BlockDevice {
   void close_file_impl(FileId file) override { inner_->close_file(file); }
   Result<void> add_buffer_impl(BufferId buffer, std::span<std::byte> memory) override {
     return inner_->add_buffer(buffer, memory);
+  }
+  void pin_buffer_impl(BufferId buffer, std::span<std::byte>) override {
+    inner_->pin_buffer(buffer);
   }
   void remove_buffer_impl(BufferId buffer) override { inner_->remove_buffer(buffer); }
   void read_impl(const Transfer& transfer) override {
@@ -47,7 +54,8 @@ class ThrottledDevice final : public BlockDevice {
   // looks.
   void reap_impl(std::vector<Completion>& out, Wait wait, Duration at_most) override {
     take_inner(Wait::no, {});
-    if (release(out) || wait == Wait::no) return;
+    // That look may have used up a wake(), which is to end the wait. A wait too short does no harm.
+    if (release(out) || wait == Wait::no || woken_.exchange(false)) return;
     Duration longest = at_most;
     if (!held_.empty()) {
       const auto left = std::chrono::ceil<Duration>(held_.begin()->first - throttle_.now());
@@ -94,6 +102,7 @@ class ThrottledDevice final : public BlockDevice {
 
   std::unique_ptr<BlockDevice> inner_;
   const Throttle throttle_;
+  std::atomic<bool> woken_{false};
   TimePoint link_free_{};
   std::multimap<std::uint64_t, TimePoint> due_;  // by tag
   std::multimap<TimePoint, Completion> held_;
