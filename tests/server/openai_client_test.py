@@ -300,8 +300,13 @@ class DaemonTest(unittest.TestCase):
     def test_a_prefix_outlives_the_server(self):
         prompt = " ".join(f"{PROMPT} {i}." for i in range(8))
         first, first_hits = self.answer(prompt)
-        second, second_hits = self.answer(prompt)
         self.assertEqual(first_hits, 0)
+        # A write-back that finds no slot yet is dropped, so that nobody waits: the next server makes up for it.
+        for _ in range(5):
+            second, second_hits = self.answer(prompt)
+            self.assertEqual(second.choices[0].text, first.choices[0].text)
+            if second_hits >= 64:
+                break
         self.assertGreaterEqual(second_hits, 64)
         self.assertEqual(second.usage.prompt_tokens_details.cached_tokens, second_hits)
         self.assertEqual(second.choices[0].text, first.choices[0].text)
