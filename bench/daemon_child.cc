@@ -31,6 +31,7 @@ DaemonChild::DaemonChild(const std::string& program, const std::filesystem::path
   std::string config = (directory_ / "kvtierd.toml").string();
   std::ofstream text(config);
   text << "socket = \"" << socket() << "\"\nlog_level = \"warn\"\n"
+       << "[http]\nlisten = \"\"\n"
        << "[host]\ncapacity = \"" << options.host_capacity << "\"\nextent_size = \""
        << options.host_extent << "\"\n";
   if (options.device_capacity != "0")

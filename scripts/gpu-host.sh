@@ -14,14 +14,15 @@
 #   --tests-only    no benchmarks
 #
 # The GPU host needs the NVIDIA driver, libcublasLt.so.13 (CUDA 13, or PyTorch's packages), python3 and a glibc
-# at least as new as the build machine's; compute-sanitizer runs where it is found.
+# at least as new as the build machine's; compute-sanitizer runs where it is found. The
+# benchmarks take up to 36 GiB of its memory.
 # Exit status: 0 all passed; 1 a test, a check or a benchmark failed; 2 usage, or something is missing.
 set -euo pipefail
 
 programs=(gpu_kernels_tests gpu_attention_tests kvtier-gpu-bench kvtier-bench kvtierd kvtierctl)
 # Packed where the build has them.
 more_programs=(gpu_client_tests gpu_engine_process gpu_engine_tests gpu_e2e_tests gpu_e2e_victim kvtier-engine
-  kvtier-gpu-engine-bench kvtier-client-bench)
+  kvtier-gpu-engine-bench kvtier-client-bench kvtier-serve-bench)
 folder_mib_max=50
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -198,6 +199,20 @@ bench_engine() {
   bench engine "$program" "${options[@]}"
 }
 
+# What a serving engine is asked, with the cache and without.
+bench_serve() {
+  local program=$here/bin/kvtier-serve-bench
+  [[ -x $program ]] || return 0
+  # The documents need 26 GiB of the tiers, and the pool holds a third of them.
+  local options=(--random-weights llama-3.1-8b --device cuda --dir "$results" --device-capacity 16GiB
+    --host-extent 1GiB)
+  bench serve_documents timeout -k 5 600 "$program" "${options[@]}" --workload document_qa \
+    --pool-tokens 131072 --host-capacity 32GiB --trial-seconds 15 --search-seconds 90 --deadline-seconds 580
+  # A pool that cannot keep every conversation.
+  bench serve_chats timeout -k 5 300 "$program" "${options[@]}" --workload shared_prompt --workload chat \
+    --pool-tokens 49152 --host-capacity 16GiB --deadline-seconds 280
+}
+
 # bench NAME COMMAND...: its JSON rows become rows of the table.
 bench() {
   local name=$1 part
@@ -253,6 +268,7 @@ run() {
     if [[ -x $here/bin/kvtier-client-bench ]]; then
       bench client "$here/bin/kvtier-client-bench" --kvtierd "$here/bin/kvtierd" --dir "${disk:-$results}"
     fi
+    bench_serve
     if [[ -n $disk ]]; then bench disk "$here/bin/kvtier-bench" disk --dir "$disk"; fi
   fi
   run_sanitizer
