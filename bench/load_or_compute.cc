@@ -31,6 +31,8 @@ Examples:
       On a GPU: disks of 0.2, 1 and 5 GB/s.
 
 cost_model_over_better and both_over_better are times over the better of always_load and always_compute.
+Each answer is compared with the first one. On the CPU another one ends the benchmark; on a GPU, where the matrix
+library may choose by the number of rows, such answers are counted.
 
 Exit status: 0 measured; 1 it could not be measured; 2 usage.
 )";
@@ -108,6 +110,7 @@ class Bench {
     report.add("prefix", bytes / 1e6, "MB");
     for (const double rate : options_.rates) measure(rate * 1e9, report);
     for (const double ratio : options_.ratios) measure(bytes / (compute_s * ratio), report);
+    report.add("answers_different", static_cast<double>(different_), "answers");
   }
 
  private:
@@ -120,7 +123,12 @@ class Bench {
   double answer(engine::Generator& generator) {
     const auto result = need(generator.generate(request_));
     if (!expected_) expected_ = result.tokens;
-    if (result.tokens != *expected_) throw std::runtime_error("another answer than before");
+    if (result.tokens != *expected_) {
+      if (instance_.model->rows_are_independent()) {
+        throw std::runtime_error("another answer than before");
+      }
+      ++different_;
+    }
     return std::chrono::duration<double>(result.first_token).count();
   }
 
@@ -171,6 +179,7 @@ class Bench {
   engine::Instance instance_;
   engine::GenerateRequest request_;
   std::optional<std::vector<Token>> expected_;
+  std::uint64_t different_ = 0;
 };
 
 int run(int argc, char** argv) {
