@@ -62,7 +62,7 @@ WorkloadShape shape_of(WorkloadKind kind, WorkloadSize size) {
        {24, 1, {256, 256}, {2, 6}, {32, 128}, {16, 48}, 0.5},
        {32, 1, {512, 512}, {2, 6}, {64, 512}, {48, 128}, 1}},
       {{8, 2, {256, 512}, kOne, kUnderABlock, {2, 4}, 0},
-       {160, 12, {512, 2048}, kOne, kUnderABlock, {8, 16}, 0},
+       {320, 12, {512, 2048}, kOne, kUnderABlock, {8, 16}, 0},
        {640, 24, {8192, 32000}, kOne, kUnderABlock, {8, 24}, 0}}};
   return kShapes[static_cast<std::size_t>(kind)][static_cast<std::size_t>(size)];
 }
