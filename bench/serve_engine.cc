@@ -41,6 +41,7 @@ ServeEngine::Running::Running(const ServeEngine& engine)
 engine::SchedulerOptions ServeEngine::scheduler_options() const {
   engine::SchedulerOptions options;
   options.waiting_max = kWaitingMax;
+  options.running_max = options_.running_max;
   options.keep_pages = options_.own_pages;
   return options;
 }

@@ -19,9 +19,10 @@ struct ServeEngineOptions {
   std::string device = "cpu";
   std::string kvtierd;
   std::filesystem::path directory;
-  std::uint32_t pool_tokens = 0;   // as kvtier-engine
-  std::uint32_t chunk_tokens = 0;  // likewise
-  bool own_pages = true;           // a request finds what others left in the engine's pages
+  std::uint32_t pool_tokens = 0;    // as kvtier-engine
+  std::uint32_t chunk_tokens = 0;   // likewise
+  std::uint32_t running_max = 256;  // likewise
+  bool own_pages = true;            // a request finds what others left in the engine's pages
   DaemonChild::Options tiers;
 };
 

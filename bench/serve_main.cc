@@ -18,7 +18,7 @@ Examples:
   kvtier-serve-bench --model engine_adapter/models/docs-4m
       The three workloads on the CPU.
   kvtier-serve-bench --random-weights llama-3.1-8b --device cuda --workload document_qa
-      --pool-tokens 131072 --device-capacity 16GiB --host-capacity 32GiB
+      --pool-tokens 131072 --running-max 12 --device-capacity 16GiB --host-capacity 32GiB
       Questions over documents of 8,192 to 32,000 tokens on a GPU.
 
 Each workload is drawn from --seed: the same seed, the same requests. Sessions arrive as a Poisson process.
@@ -51,6 +51,9 @@ void add_engine_options(CLI::App& app, ServeEngineOptions& o) {
   app.add_option("--device", o.device, "cpu, cuda or cuda:N")->capture_default_str();
   app.add_option("--pool-tokens", o.pool_tokens, "As kvtier-engine")->capture_default_str();
   app.add_option("--chunk-tokens", o.chunk_tokens, "As kvtier-engine")->capture_default_str();
+  app.add_option("--running-max", o.running_max, "As kvtier-engine serve")
+      ->check(CLI::Range(1U, 1U << 12))
+      ->capture_default_str();
   app.add_flag("!--no-own-pages", o.own_pages,
                "Both runs: nothing is left in the engine's own pages for the next request");
   app.add_option("--kvtierd", o.kvtierd, "The daemon to measure with")

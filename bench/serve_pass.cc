@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 // How soon a pass that is bounded looks whether it is lost.
 constexpr auto kLookInterval = 20ms;
 // For the engine to end what was cancelled: a step, at the most.
-constexpr auto kCancelPatience = 60s;
+constexpr auto kCancelPatience = 30s;
 
 struct Ticket;
 

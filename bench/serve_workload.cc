@@ -56,13 +56,13 @@ WorkloadShape shape_of(WorkloadKind kind, WorkloadSize size) {
   // By kind, then by size. Sessions, prefixes, prefix_tokens, turns, question, answer, think_s.
   static const WorkloadShape kShapes[3][3] = {
       {{6, 2, {128, 256}, kOne, {16, 48}, {2, 4}, 0},
-       {96, 4, {1024, 2048}, kOne, {16, 128}, {8, 32}, 0},
+       {64, 4, {1024, 2048}, kOne, {16, 128}, {8, 32}, 0},
        {256, 8, {2048, 4096}, kOne, {32, 512}, {32, 128}, 0}},
       {{3, 1, {64, 64}, {2, 3}, {16, 48}, {2, 8}, 0.01},
        {24, 1, {256, 256}, {2, 6}, {32, 128}, {16, 48}, 0.5},
        {32, 1, {512, 512}, {2, 6}, {64, 512}, {48, 128}, 1}},
       {{8, 2, {256, 512}, kOne, kUnderABlock, {2, 4}, 0},
-       {160, 12, {512, 2048}, kOne, kUnderABlock, {8, 16}, 0},
+       {320, 12, {512, 2048}, kOne, kUnderABlock, {8, 16}, 0},
        {640, 24, {8192, 32000}, kOne, kUnderABlock, {8, 24}, 0}}};
   return kShapes[static_cast<std::size_t>(kind)][static_cast<std::size_t>(size)];
 }

@@ -31,7 +31,11 @@ TEST(ServeWorkload, is_the_same_for_the_same_seed_and_another_for_another_one) {
     EXPECT_EQ(one.digest(), again.digest()) << name(kind);
     EXPECT_EQ(one.prefixes, again.prefixes) << name(kind);
     EXPECT_EQ(one.describe(), again.describe()) << name(kind);
-    EXPECT_NE(one.digest(), drawn(kind, 2).digest()) << name(kind);
+    const Workload other = drawn(kind, 2);
+    EXPECT_NE(one.digest(), other.digest()) << name(kind);
+    EXPECT_NE(one.prefixes, other.prefixes) << name(kind);
+    EXPECT_NE(one.sessions.front().turns.front().question,
+              other.sessions.front().turns.front().question);
   }
 }
 
