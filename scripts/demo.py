@@ -35,11 +35,11 @@ segment_size = "64MiB"
 class Daemon:
     """kvtierd as a child process on its own socket and directory."""
 
-    def __init__(self, program, work):
-        self.program, self.work, self.process = program, work, None
+    def __init__(self, programs, work, config=CONFIG):
+        self.program, self.ctl, self.work, self.process = programs / "kvtierd", programs / "kvtierctl", work, None
         self.socket = work / "kvtierd.sock"
         self.config = work / "kvtierd.toml"
-        self.config.write_text(CONFIG.format(work=work))
+        self.config.write_text(config.format(work=work))
 
     def start(self):
         log = open(self.work / "kvtierd.log", "ab")
@@ -137,8 +137,7 @@ def main():
 
     # The disk tier wants a real file system, which /tmp may not be.
     work = pathlib.Path(tempfile.mkdtemp(prefix="demo-", dir=build))
-    daemon = Daemon(build / "bin" / "kvtierd", work)
-    daemon.ctl = build / "bin" / "kvtierctl"
+    daemon = Daemon(build / "bin", work)
     prompt = work / "prompt.txt"
     prompt.write_text(f"{document.read_text()}\n\nQuestion: {question}\nAnswer:")
     try:

@@ -51,8 +51,8 @@ class Model {
 
   // Appends each input's tokens (below vocab_size) to its sequence. `logits`, in host memory, takes
   // [sum of logit_rows][vocab_size], in the order of the inputs; where none are wanted, the step
-  // may still be computing when this returns. Errors: no_space (the page pool), before anything has
-  // changed but what is reserved.
+  // may still be computing when this returns. Errors: no_space (the page pool, or the
+  // device's memory); the sequences are then good for nothing but to be let go.
   virtual Result<void> step(std::span<const StepInput> inputs, std::span<float> logits,
                             const LayerGate& gate = {}) = 0;
 

@@ -160,15 +160,13 @@ Engine::Engine(Model& model, PagePool& pool, LeaseWorker& worker, const Schedule
                                             : model.rows_max()),
       store_(pool),
       loads_(model, pool, store_, worker, costs_, metrics_),
-      parts_{model, pool, store_, loads_, worker, costs_, metrics_, step_tokens_} {}
+      offers_(model, pool, store_, metrics_),
+      parts_{model, pool, store_, loads_, offers_, worker, costs_, metrics_, step_tokens_} {}
 
 Engine::~Engine() {
   cancel_all();
   model_.wait();
-  for (Offer& offer : offers_) {
-    offer.write.wait();
-    for (const PageId page : offer.pages) pool_.release(page);
-  }
+  offers_.wait();
 }
 
 void Engine::add(RequestId id, Request request, CacheSpace space,
@@ -201,7 +199,7 @@ void Engine::cancel_all() {
 
 bool Engine::turn() {
   bool moved = loads_.poll();
-  moved = poll_offers() || moved;
+  moved = offers_.poll() || moved;
   for (const auto& [id, live] : live_) {
     if (live->state == LiveRequest::State::parking) moved = advance_parking(*live) || moved;
   }
@@ -240,7 +238,13 @@ SchedulerMetrics Engine::metrics() const {
 // A request may end in the middle of a step that is for others, too.
 void Engine::sweep() {
   ended_.clear();
-  if (!options_.keep_pages) store_.give_up_unused();
+  // What may have to be offered again is still needed.
+  if (!options_.keep_pages && !offers_.due()) store_.give_up_unused();
+}
+
+void Engine::forget_offers() {
+  offers_.forget();
+  sweep();
 }
 
 }  // namespace kvtier::engine

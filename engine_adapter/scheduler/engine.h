@@ -10,7 +10,6 @@
 // One thread.
 #pragma once
 
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -19,6 +18,7 @@
 #include "engine_adapter/scheduler/beam_search.h"
 #include "engine_adapter/scheduler/fair_queue.h"
 #include "engine_adapter/scheduler/live_request.h"
+#include "engine_adapter/scheduler/offers.h"
 #include "engine_adapter/scheduler/scheduler_options.h"
 
 namespace kvtier::engine {
@@ -46,8 +46,12 @@ class Engine {
   bool turn();
   // Nothing is left to do.
   bool idle() const noexcept {
-    return live_.empty() && ended_.empty() && !loads_.busy() && offers_.empty();
+    return live_.empty() && ended_.empty() && !loads_.busy() && !offers_.busy();
   }
+  // When turn() next has something to do though the engine is idle: blocks to offer again.
+  std::optional<Clock::time_point> offer_due() const noexcept { return offers_.due(); }
+  // They are not offered again, and pages that nobody uses go if that is how they are kept.
+  void forget_offers();
   std::uint32_t waiting() const noexcept { return queue_.size(); }
   SchedulerMetrics metrics() const;
   CostModel& costs() noexcept { return costs_; }
@@ -59,11 +63,6 @@ class Engine {
     std::uint32_t tokens;
     bool chooses;
     std::shared_ptr<LoadTask> trusted;  // whose blocks the step's layers wait for
-  };
-  // Pages that the cache's client still reads.
-  struct Offer {
-    WriteBack write;
-    std::vector<PageId> pages;
   };
 
   // Pages (engine_pages.cc).
@@ -97,7 +96,6 @@ class Engine {
   void run_part(std::span<Input> inputs, bool logits);
   bool settle(Input& input, bool waited);
   void offer_new(LiveRequest& live, Branch& branch);
-  bool poll_offers();
   void measure(std::span<const Input> inputs, bool waited, Clock::time_point begun);
 
   // Tokens (engine_answers.cc).
@@ -126,11 +124,11 @@ class Engine {
   CostModel costs_;
   BlockStore store_;
   Loads loads_;
+  Offers offers_;
   FillParts parts_;
   FairQueue queue_;
   std::map<std::uint64_t, std::unique_ptr<LiveRequest>> live_;  // by id
   std::vector<std::unique_ptr<LiveRequest>> ended_;             // let go between steps
-  std::deque<Offer> offers_;
   std::uint64_t next_rank_ = 1;
   std::uint64_t next_answer_ = 0;  // where the answers' turn begins
   std::vector<float> logits_;      // of the part of a step that chose last

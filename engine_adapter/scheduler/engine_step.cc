@@ -262,35 +262,16 @@ bool Engine::settle(Input& input, bool waited) {
 }
 
 void Engine::offer_new(LiveRequest& live, Branch& branch) {
-  Sequence& sequence = *branch.sequence;
+  const Sequence& sequence = *branch.sequence;
   for (const BlockRange& range : branch.computed) {
-    std::vector<PageId> read;
+    std::vector<PageId> pages;
     for (std::uint32_t block = range.first; block < range.end; ++block) {
-      const PageId page = *sequence.page(block);
-      store_.add(branch.fill->name(block), page);
-      read.push_back(page);
+      pages.push_back(*sequence.page(block));
+      store_.add(branch.fill->name(block), pages.back());
     }
-    if (live.space.cache == nullptr) continue;
-    Pages pages;
-    pages.records = sequence.records().subspan(range.first, range.end - range.first);
-    WriteBack write =
-        live.space.cache->write_back(sequence.tokens(), range.first, pages, model_.stream());
-    for (const PageId page : read) pool_.add_reference(page);
-    offers_.push_back({std::move(write), std::move(read)});
+    offers_.add(live.space, sequence.tokens(), range, pages);
   }
   branch.computed.clear();
-}
-
-bool Engine::poll_offers() {
-  bool any = false;
-  for (Offer& offer : offers_) {
-    if (!offer.write.ended()) continue;
-    for (const PageId page : offer.pages) pool_.release(page);
-    offer.pages.clear();
-    any = true;
-  }
-  std::erase_if(offers_, [](const Offer& offer) { return offer.pages.empty(); });
-  return any;
 }
 
 // A model that computes behind the host's back is measured over all steps between two waits.

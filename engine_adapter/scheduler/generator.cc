@@ -38,6 +38,12 @@ const CostModel& Generator::costs() const noexcept {
   return engine_->costs();
 }
 
+void Generator::settle(Deadline deadline) {
+  while ((!engine_->idle() || engine_->offer_due()) && Clock::now() < deadline) {
+    if (!engine_->turn()) std::this_thread::sleep_for(kPollInterval);
+  }
+}
+
 Result<GenerateResult> Generator::generate(const GenerateRequest& request,
                                            const std::function<void(Token)>& on_token) {
   Request asked;
@@ -46,6 +52,7 @@ Result<GenerateResult> Generator::generate(const GenerateRequest& request,
   asked.sampling = request.sampling;
   asked.cache_deadline = request.cache_deadline;
   if (auto good = check_request(asked, model_, pool_, options_); !good) return good.error();
+  engine_->forget_offers();
   const auto listener = std::make_shared<Listener>(on_token);
   engine_->add(RequestId(next_id_++), std::move(asked), {ns_, cache_}, listener);
   while (!engine_->idle()) {

@@ -44,10 +44,14 @@ class Generator {
   ~Generator();
 
   // `on_token` sees each token as soon as it is chosen. Returns once the request's blocks have gone
-  // to the cache, or were dropped. Errors: invalid (prompt, sampling), no_space (the request does
-  // not fit into the pages).
+  // to the cache, or were dropped (settle()). Errors: invalid (prompt, sampling), no_space (the
+  // request does not fit into the pages).
   Result<GenerateResult> generate(const GenerateRequest& request,
                                   const std::function<void(Token)>& on_token = {});
+
+  // Offers the last request's blocks again that the cache did not take, until it has them or has
+  // been asked often enough, or until `deadline`. The next generate() forgets them.
+  void settle(Deadline deadline);
 
   const CostModel& costs() const noexcept;
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 
 namespace kvtier::engine {
@@ -23,10 +24,15 @@ inline constexpr std::uint32_t kPiecesInFlight = 2;
 inline constexpr double kPieceDeadlinePart = 0.25;
 // How often what a parked request leaves behind is offered to the cache, until all of it is held.
 inline constexpr int kParkingOffersMax = 3;
+// How often a computed block is offered to the cache, until it takes it; the first wait between two
+// offers, each is twice the one before; and the write-backs that are remembered for it.
+inline constexpr int kOffersMax = 5;
+inline constexpr std::chrono::milliseconds kOfferAgain{150};
+inline constexpr std::size_t kOffersOwedMax = 256;
 
 // How soon the engine looks again, with nothing to compute, for blocks on their way.
 inline constexpr std::chrono::microseconds kPollInterval{100};
 
-static_assert(kPiecesInFlight >= 1 && kParkingOffersMax >= 1);
+static_assert(kPiecesInFlight >= 1 && kParkingOffersMax >= 1 && kOffersMax >= 2);
 
 }  // namespace kvtier::engine

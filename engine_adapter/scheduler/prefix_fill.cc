@@ -39,9 +39,14 @@ void PrefixFill::plan(LoadPolicy policy) {
   parts_.metrics.local_queries += std::uint64_t{matchable} * block_tokens_;
   const auto local = static_cast<std::uint32_t>(ahead_.size());
   parts_.metrics.local_hits += std::uint64_t{local} * block_tokens_;
-  if (local == matchable || space_.cache == nullptr) return;
-  parts_.metrics.cache_queries += std::uint64_t{matchable - local} * block_tokens_;
+  if (matchable == 0 || space_.cache == nullptr) return;
   const Match match = space_.cache->match(tokens_);
+  // Dropped when it was computed, or evicted since: it is used, so it is worth keeping.
+  if (match.blocks < local) {
+    parts_.offers.owe(space_, tokens_, {match.blocks, local}, name(local - 1).key);
+  }
+  if (local == matchable) return;
+  parts_.metrics.cache_queries += std::uint64_t{matchable - local} * block_tokens_;
   reserve_ahead(std::min(match.blocks, matchable));
   if (std::ranges::count(ahead_, State::missing, &Ahead::state) == 0) return count_lookup();
   decide(policy, match);

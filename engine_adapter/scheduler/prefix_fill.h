@@ -14,6 +14,7 @@
 #include "engine_adapter/engine/sequence.h"
 #include "engine_adapter/scheduler/cache_spaces.h"
 #include "engine_adapter/scheduler/load_task.h"
+#include "engine_adapter/scheduler/offers.h"
 #include "engine_adapter/scheduler/scheduler_options.h"
 
 namespace kvtier::engine {
@@ -24,6 +25,7 @@ struct FillParts {
   PagePool& pool;
   BlockStore& store;
   Loads& loads;
+  Offers& offers;
   LeaseWorker& worker;
   CostModel& costs;
   SchedulerMetrics& metrics;

@@ -95,10 +95,12 @@ void Scheduler::run() {
   for (;;) {
     if (!moved && !woken_ && !stopping_) {
       const auto awake = [&] { return woken_ || stopping_; };
-      if (engine_->idle()) {
-        changed_.wait(lock, awake);
-      } else {
+      if (!engine_->idle()) {
         changed_.wait_for(lock, kPollInterval, awake);
+      } else if (const auto due = engine_->offer_due()) {
+        changed_.wait_until(lock, *due, awake);
+      } else {
+        changed_.wait(lock, awake);
       }
     }
     woken_ = false;

@@ -41,8 +41,9 @@ struct SchedulerMetrics {
   std::uint64_t plans_load = 0;    // LoadMode, each time one was chosen
   std::uint64_t plans_compute = 0;
   std::uint64_t plans_both = 0;
-  std::uint64_t tokens_computed = 0;    // rows of steps
-  std::uint64_t tokens_recomputed = 0;  // of those, known before to a request that was parked
+  std::uint64_t blocks_offered_again = 0;  // that the cache did not take at first
+  std::uint64_t tokens_computed = 0;       // rows of steps
+  std::uint64_t tokens_recomputed = 0;     // of those, known before to a request that was parked
   std::uint64_t preemptions = 0;
   std::uint64_t resumptions = 0;
 

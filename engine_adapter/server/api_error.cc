@@ -50,6 +50,11 @@ ApiError to_api(const Error& error) {
   }
 }
 
+// By then it is nothing that the client could mend.
+ApiError to_api_once_taken(const Error& error) {
+  return {.status = error.code == Errc::no_space ? 503U : 500U, .message = error.message};
+}
+
 void throw_exception_from_error(const ApiError& error, const boost::source_location&) {
   throw std::logic_error("value() of an error: " + error.message);
 }

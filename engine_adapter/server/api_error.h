@@ -24,8 +24,9 @@ template <class T>
 using ApiResult = boost::system::result<T, ApiError>;
 
 ApiError bad_request(std::string param, std::string message);
-// What a kvtier error is to a client.
+// What a kvtier error is to a client: of a request that was not taken, and of one that was.
 ApiError to_api(const Error& error);
+ApiError to_api_once_taken(const Error& error);
 
 // Found by boost::system::result when value() is called on an error: a programming error.
 [[noreturn]] void throw_exception_from_error(const ApiError& error,

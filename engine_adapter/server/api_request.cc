@@ -212,6 +212,32 @@ void read_common(Fields& fields, ApiRequest& request) {
       static_cast<std::int32_t>(fields.whole("priority", INT32_MIN, INT32_MAX).value_or(0));
 }
 
+// A text, a list of token ids, or a list of either.
+void read_prompts(Fields& fields, ApiRequest& request) {
+  const auto is_ids = [](const OrderedJson& value) {
+    return value.is_array() && !value.empty() && value[0].is_number();
+  };
+  const OrderedJson* prompt = fields.find("prompt");
+  const bool one = prompt != nullptr && (prompt->is_string() || is_ids(*prompt));
+  const OrderedJson list = one                                       ? OrderedJson::array({*prompt})
+                           : prompt != nullptr && prompt->is_array() ? *prompt
+                                                                     : OrderedJson::array();
+  for (const OrderedJson& each : list) {
+    if (each.is_string()) {
+      request.prompts.emplace_back(each.get<std::string>());
+    } else if (is_ids(each)) {
+      request.prompts.emplace_back(read_tokens(each, "prompt", fields));
+    } else {
+      fields.fail("prompt", "has an element that is neither a text nor a list of token ids");
+      return;
+    }
+  }
+  if (list.empty() || list.size() > kPromptsMax) {
+    fields.fail("prompt", "is neither a text nor a list of token ids, nor a list of 1 to " +
+                              std::to_string(kPromptsMax) + " of these");
+  }
+}
+
 void read_completion(Fields& fields, ApiRequest& request) {
   request.tokens_max = fields.count("max_tokens", 1, 1 << 24).value_or(16);
   if (const auto logprobs = fields.count("logprobs", 0, kTopLogprobsMax)) {
@@ -226,20 +252,7 @@ void read_completion(Fields& fields, ApiRequest& request) {
     request.add_special_tokens = fields.flag("add_special_tokens", true);
   }
   fields.refuse_unless("suffix", is_empty, "is not supported; leave it out");
-  const OrderedJson* prompt = fields.find("prompt");
-  if (prompt != nullptr && prompt->is_array() && prompt->size() == 1 && !(*prompt)[0].is_number()) {
-    prompt = &(*prompt)[0];
-  }
-  if (prompt != nullptr && prompt->is_string()) {
-    request.prompt = prompt->get<std::string>();
-  } else if (prompt != nullptr && prompt->is_array() && !prompt->empty() &&
-             (*prompt)[0].is_number()) {
-    request.prompt = read_tokens(*prompt, "prompt", fields);
-  } else {
-    fields.fail("prompt",
-                "is neither a text nor a list of token ids; several prompts at once are "
-                "not supported, send one request each");
-  }
+  read_prompts(fields, request);
 }
 
 // A content of text parts becomes one text, as templates expect it.

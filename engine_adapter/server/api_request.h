@@ -37,7 +37,7 @@ struct ApiRequest {
   std::string user;
   std::int32_t priority = 0;
   // /v1/completions
-  std::variant<std::string, std::vector<Token>> prompt;
+  std::vector<std::variant<std::string, std::vector<Token>>> prompts;
   bool echo = false;
   std::optional<bool> add_special_tokens;
   // /v1/chat/completions
@@ -45,6 +45,13 @@ struct ApiRequest {
   OrderedJson template_variables;
   bool add_generation_prompt = true;
   bool continue_final_message = false;
+
+  // Requests of the engine, each with `answers` answers: those of the second follow those of the
+  // first.
+  std::uint32_t parts() const noexcept {
+    return chat ? 1 : static_cast<std::uint32_t>(prompts.size());
+  }
+  std::uint32_t choices() const noexcept { return parts() * answers; }
 };
 
 // Errors: 400, naming the field, the value and what is supported.

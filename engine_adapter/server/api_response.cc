@@ -35,7 +35,7 @@ OrderedJson bytes_of(std::string_view text) {
 }  // namespace
 
 Answers::Answers(const ApiRequest& request, const Tokenizer& tokenizer) : request_(request) {
-  for (std::uint32_t i = 0; i < request.answers; ++i) {
+  for (std::uint32_t i = 0; i < request.choices(); ++i) {
     samples_.push_back({AnswerText(tokenizer, request.stops), {}});
   }
 }
@@ -70,9 +70,9 @@ std::optional<Piece> Answers::finished(std::uint32_t sample, FinishReason reason
   return piece;
 }
 
-bool Answers::all_ended() const noexcept {
-  return std::all_of(samples_.begin(), samples_.end(),
-                     [](const Sample& sample) { return sample.ended; });
+bool Answers::all_ended(std::uint32_t first, std::uint32_t count) const noexcept {
+  const auto begin = samples_.begin() + first;
+  return std::all_of(begin, begin + count, [](const Sample& sample) { return sample.ended; });
 }
 
 std::uint32_t Answers::completion_tokens() const noexcept {
@@ -112,7 +112,7 @@ OrderedJson ResponseWriter::chat_logprobs(const Piece& piece) const {
 OrderedJson ResponseWriter::logprobs(const Piece& piece) {
   if (!request_.logprobs || piece.tokens.empty()) return nullptr;
   if (request_.chat) return chat_logprobs(piece);
-  text_offsets_.resize(std::max<std::size_t>(text_offsets_.size(), request_.answers));
+  text_offsets_.resize(std::max<std::size_t>(text_offsets_.size(), request_.choices()));
   OrderedJson out{{"text_offset", OrderedJson::array()},
                   {"token_logprobs", OrderedJson::array()},
                   {"tokens", OrderedJson::array()},

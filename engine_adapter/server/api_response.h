@@ -28,8 +28,8 @@ class Answers {
   // None where there is nothing to send yet.
   std::optional<Piece> token(std::uint32_t sample, const ChosenToken& chosen);
   std::optional<Piece> finished(std::uint32_t sample, FinishReason reason);
-  // Each answer is at an end, by itself or by a stop text.
-  bool all_ended() const noexcept;
+  // Each of answers first, ..., first + count - 1 is at an end, by itself or by a stop text.
+  bool all_ended(std::uint32_t first, std::uint32_t count) const noexcept;
   std::uint32_t completion_tokens() const noexcept;
 
  private:

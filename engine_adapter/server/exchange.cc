@@ -11,16 +11,30 @@ namespace asio = boost::asio;
 Exchange::Exchange(asio::any_io_executor executor)
     : executor_(executor), changed_(executor, asio::steady_timer::time_point::max()) {}
 
-void Exchange::token(std::uint32_t sample, const ChosenToken& chosen) {
-  push({.kind = Event::Kind::token, .sample = sample, .chosen = chosen});
-}
+class Exchange::Listener final : public RequestListener {
+ public:
+  Listener(std::shared_ptr<Exchange> exchange, std::uint32_t part)
+      : exchange_(std::move(exchange)), part_(part) {}
 
-void Exchange::finished(std::uint32_t sample, FinishReason reason) {
-  push({.kind = Event::Kind::finished, .sample = sample, .reason = reason});
-}
+  void token(std::uint32_t sample, const ChosenToken& chosen) override {
+    exchange_->push(
+        {.kind = Event::Kind::token, .part = part_, .sample = sample, .chosen = chosen});
+  }
+  void finished(std::uint32_t sample, FinishReason reason) override {
+    exchange_->push(
+        {.kind = Event::Kind::finished, .part = part_, .sample = sample, .reason = reason});
+  }
+  void done(RequestResult result) override {
+    exchange_->push({.kind = Event::Kind::done, .part = part_, .result = std::move(result)});
+  }
 
-void Exchange::done(RequestResult result) {
-  push({.kind = Event::Kind::done, .result = std::move(result)});
+ private:
+  const std::shared_ptr<Exchange> exchange_;
+  const std::uint32_t part_;
+};
+
+std::shared_ptr<RequestListener> Exchange::listener(std::uint32_t part) {
+  return std::make_shared<Listener>(shared_from_this(), part);
 }
 
 void Exchange::push(Event event) {

@@ -1,5 +1,5 @@
-// One request between the engine's thread, which tells what happens to it, and the connection that
-// waits for that.
+// The requests that one connection waits for, between it and the engine's thread, which tells what
+// happens to them.
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -16,27 +16,27 @@ namespace kvtier::engine::server {
 
 struct Event {
   enum class Kind : unsigned char { token, finished, done, abandoned } kind;
-  std::uint32_t sample = 0;
+  std::uint32_t part = 0;    // of the requests
+  std::uint32_t sample = 0;  // of its answers
   ChosenToken chosen{};
   FinishReason reason{};
   std::optional<RequestResult> result{};
 };
 
-class Exchange : public RequestListener, public std::enable_shared_from_this<Exchange> {
+class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
   // `executor` runs one thing at a time: the connection's strand.
   explicit Exchange(boost::asio::any_io_executor executor);
 
-  // The engine's thread.
-  void token(std::uint32_t sample, const ChosenToken& chosen) override;
-  void finished(std::uint32_t sample, FinishReason reason) override;
-  void done(RequestResult result) override;
+  // To be told about request `part`, on the engine's thread.
+  std::shared_ptr<RequestListener> listener(std::uint32_t part);
 
   // The connection's strand. The client has gone: next() says so before anything else.
   void abandon();
   boost::asio::awaitable<Event> next();
 
  private:
+  class Listener;
   void push(Event event);
 
   boost::asio::any_io_executor executor_;

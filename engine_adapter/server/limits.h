@@ -13,6 +13,7 @@ inline constexpr std::uint32_t kConnectionsMax = 1024;
 inline constexpr int kJsonDepthMax = 64;
 
 inline constexpr std::uint32_t kAnswersMax = 16;  // n, best_of
+inline constexpr std::size_t kPromptsMax = 128;   // of one request
 inline constexpr std::uint32_t kTopLogprobsMax = 20;
 inline constexpr std::size_t kStopsMax = 16;
 inline constexpr std::size_t kStopBytesMax = 1024;

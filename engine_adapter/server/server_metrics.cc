@@ -104,6 +104,8 @@ void write_own(const SchedulerMetrics& m, const std::string& labels, std::string
           m.loads_shared);
   counter("kvtier_engine_loads_failed_total", "Loads with fewer blocks than asked for",
           m.loads_failed);
+  counter("kvtier_engine_blocks_offered_again_total",
+          "Blocks offered again to the cache, which had not taken them", m.blocks_offered_again);
   counter("kvtier_engine_tokens_computed_total", "Rows of steps", m.tokens_computed);
   counter("kvtier_engine_tokens_recomputed_total", "Rows computed again after parking",
           m.tokens_recomputed);

@@ -41,17 +41,34 @@ struct Service::Submitted {
         answers(request, tokenizer),
         writer(request, tokenizer, make_id(request.chat), model_name, std::time(nullptr)) {}
 
+  // One prompt's.
+  struct Part {
+    RequestId id;
+    bool cancelled = false;
+    std::optional<RequestResult> result{};
+  };
+
+  // One that failed is the end of all.
+  const Error* error() const noexcept {
+    for (const Part& part : parts) {
+      if (part.result && part.result->error) return &*part.result->error;
+    }
+    return nullptr;
+  }
+  bool ended() const noexcept {
+    return abandoned || error() != nullptr ||
+           std::ranges::all_of(parts, [](const Part& part) { return part.result.has_value(); });
+  }
+
   ApiRequest request;
   Answers answers;
   ResponseWriter writer;
-  std::string echoed;  // the prompt's text, where it is to be repeated
+  std::vector<Part> parts;
+  std::vector<std::string> echoed;  // the prompts' texts, where they are to be repeated
   std::shared_ptr<Exchange> exchange;
-  RequestId id{};
   Clock::time_point begun = Clock::now();
   std::vector<Clock::time_point> last_token;
-  bool cancelled = false;
   bool abandoned = false;
-  std::optional<RequestResult> result;
 };
 
 Service::Service(const Tokenizer& tokenizer, const ChatTemplate* chat_template,
@@ -129,10 +146,8 @@ asio::awaitable<void> Service::handle(HttpRequest request, Reply& reply) {
   }
 }
 
-ApiResult<std::vector<Token>> Service::prompt_of(const ApiRequest& request) const {
-  if (const auto* ids = std::get_if<std::vector<Token>>(&request.prompt); ids && !request.chat) {
-    return *ids;
-  }
+ApiResult<std::vector<Token>> Service::prompt_of(const ApiRequest& request,
+                                                 std::uint32_t part) const {
   std::string text;
   if (request.chat) {
     if (chat_template_ == nullptr) {
@@ -150,8 +165,10 @@ ApiResult<std::vector<Token>> Service::prompt_of(const ApiRequest& request) cons
       return bad_request("messages", "the chat template: " + rendered.error().message);
     }
     text = std::move(*rendered);
+  } else if (const auto* ids = std::get_if<std::vector<Token>>(&request.prompts[part])) {
+    return *ids;
   } else {
-    text = std::get<std::string>(request.prompt);
+    text = std::get<std::string>(request.prompts[part]);
   }
   auto tokens = tokenizer_.encode(text);
   if (!tokens) return bad_request(request.chat ? "messages" : "prompt", tokens.error().message);
@@ -210,26 +227,13 @@ asio::awaitable<void> Service::generate(std::string body, bool chat, Reply& repl
     co_return;
   }
   Submitted submitted(std::move(*parsed), tokenizer_, options_.model_name);
-  auto prompt = prompt_of(submitted.request);
-  if (!prompt) {
-    co_await send_error(prompt.error(), reply);
-    co_return;
-  }
-  if (submitted.request.echo) submitted.echoed = tokenizer_.decode(*prompt);
-  auto request = engine_request(submitted.request, std::move(*prompt));
-  if (!request) {
-    co_await send_error(request.error(), reply);
-    co_return;
-  }
   const auto executor = co_await asio::this_coro::executor;
   submitted.exchange = std::make_shared<Exchange>(executor);
-  const auto id = scheduler_.submit(std::move(*request), submitted.exchange);
-  if (!id) {
-    co_await send_error(to_api(id.error()), reply);
+  if (const auto taken = submit(submitted); !taken) {
+    cancel_rest(submitted);
+    co_await send_error(taken.error(), reply);
     co_return;
   }
-  submitted.id = *id;
-  submitted.last_token.resize(submitted.request.answers);
   reply.watch(submitted.exchange);
   if (submitted.request.stream) {
     co_await answer_stream(submitted, reply);
@@ -237,8 +241,35 @@ asio::awaitable<void> Service::generate(std::string body, bool chat, Reply& repl
     co_await answer_whole(submitted, reply);
   }
   reply.unwatch();
-  // What nobody waits for any more is not computed.
-  if (!submitted.result) scheduler_.cancel(submitted.id);
+  cancel_rest(submitted);
+}
+
+ApiResult<void> Service::submit(Submitted& submitted) {
+  const ApiRequest& request = submitted.request;
+  submitted.last_token.resize(request.choices());
+  std::vector<Request> made;
+  for (std::uint32_t i = 0; i < request.parts(); ++i) {
+    auto prompt = prompt_of(request, i);
+    if (!prompt) return prompt.error();
+    std::string echoed = request.echo ? tokenizer_.decode(*prompt) : std::string{};
+    auto one = engine_request(request, std::move(*prompt));
+    if (!one) return one.error();
+    made.push_back(std::move(*one));
+    submitted.echoed.push_back(std::move(echoed));
+  }
+  for (std::uint32_t i = 0; i < request.parts(); ++i) {
+    const auto id = scheduler_.submit(std::move(made[i]), submitted.exchange->listener(i));
+    if (!id) return to_api(id.error());
+    submitted.parts.push_back({*id});
+  }
+  return {};
+}
+
+// What nobody waits for any more is not computed.
+void Service::cancel_rest(Submitted& submitted) {
+  for (const Submitted::Part& part : submitted.parts) {
+    if (!part.result) scheduler_.cancel(part.id);
+  }
 }
 
 // What an event adds to the answers. Beams come whole, at the end.
@@ -250,47 +281,70 @@ std::vector<Piece> Service::pieces_of(Submitted& submitted, const Event& event) 
   const bool beam = submitted.request.beam.width != 0;
   if (event.kind == Kind::abandoned) {
     submitted.abandoned = true;
-  } else if (event.kind == Kind::token) {
-    const auto now = Clock::now();
-    Clock::time_point& last = submitted.last_token[event.sample];
-    if (last == Clock::time_point{}) {
-      metrics_.first_token(now - submitted.begun);
-    } else {
-      metrics_.next_token(now - last);
-    }
-    last = now;
-    add(submitted.answers.token(event.sample, event.chosen));
+    return pieces;
+  }
+  Submitted::Part& part = submitted.parts[event.part];
+  const std::uint32_t answers = submitted.request.answers;
+  const std::uint32_t first = event.part * answers;
+  if (event.kind == Kind::token) {
+    note_token(submitted, first + event.sample);
+    add(submitted.answers.token(first + event.sample, event.chosen));
   } else if (event.kind == Kind::finished && !beam) {
-    add(submitted.answers.finished(event.sample, event.reason));
+    add(submitted.answers.finished(first + event.sample, event.reason));
   } else if (event.kind == Kind::done) {
-    submitted.result = event.result;
+    part.result = event.result;
     for (std::uint32_t i = 0; beam && i < event.result->answers.size(); ++i) {
       const Answer& answer = event.result->answers[i];
-      for (const ChosenToken& chosen : answer.tokens) add(submitted.answers.token(i, chosen));
-      add(submitted.answers.finished(i, answer.finish));
+      for (const ChosenToken& chosen : answer.tokens) {
+        add(submitted.answers.token(first + i, chosen));
+      }
+      add(submitted.answers.finished(first + i, answer.finish));
     }
   }
   // Everything that is left would be cut off.
-  if (!submitted.cancelled && !submitted.result && submitted.answers.all_ended()) {
-    submitted.cancelled = true;
-    scheduler_.cancel(submitted.id);
+  if (!part.cancelled && !part.result && submitted.answers.all_ended(first, answers)) {
+    part.cancelled = true;
+    scheduler_.cancel(part.id);
   }
   return pieces;
 }
 
+void Service::note_token(Submitted& submitted, std::uint32_t answer) {
+  const auto now = Clock::now();
+  Clock::time_point& last = submitted.last_token[answer];
+  if (last == Clock::time_point{}) {
+    metrics_.first_token(now - submitted.begun);
+  } else {
+    metrics_.next_token(now - last);
+  }
+  last = now;
+}
+
 OrderedJson Service::usage_of(const Submitted& submitted) const {
-  const Usage& usage = submitted.result->usage;
-  return ResponseWriter::usage(usage.prompt_tokens, usage.cached(),
-                               submitted.answers.completion_tokens());
+  std::uint32_t prompt_tokens = 0;
+  std::uint32_t cached = 0;
+  for (const Submitted::Part& part : submitted.parts) {
+    prompt_tokens += part.result->usage.prompt_tokens;
+    cached += part.result->usage.cached();
+  }
+  return ResponseWriter::usage(prompt_tokens, cached, submitted.answers.completion_tokens());
+}
+
+// `reasons`: of the answers.
+void Service::count_done(const Submitted& submitted, const std::vector<std::string>& reasons) {
+  for (std::uint32_t i = 0; i < submitted.parts.size(); ++i) {
+    const RequestResult& result = *submitted.parts[i].result;
+    metrics_.request_done(result.total, result.queued, reasons[i * submitted.request.answers]);
+  }
 }
 
 asio::awaitable<void> Service::answer_whole(Submitted& submitted, Reply& reply) {
-  std::vector<Piece> answers(submitted.request.answers);
+  std::vector<Piece> answers(submitted.request.choices());
   for (std::uint32_t i = 0; i < answers.size(); ++i) {
     answers[i].sample = i;
-    answers[i].text = submitted.echoed;
+    answers[i].text = submitted.echoed[i / submitted.request.answers];
   }
-  while (!submitted.result && !submitted.abandoned) {
+  while (!submitted.ended()) {
     const Event event = co_await submitted.exchange->next();
     for (Piece& piece : pieces_of(submitted, event)) {
       Piece& answer = answers[piece.sample];
@@ -300,41 +354,46 @@ asio::awaitable<void> Service::answer_whole(Submitted& submitted, Reply& reply) 
     }
   }
   if (submitted.abandoned) co_return;
-  if (submitted.result->error) {
-    co_await send_error(to_api(*submitted.result->error), reply);
+  if (const Error* error = submitted.error()) {
+    co_await send_error(to_api_once_taken(*error), reply);
     co_return;
   }
-  metrics_.request_done(submitted.result->total, submitted.result->queued,
-                        answers[0].finish_reason);
+  std::vector<std::string> reasons;
+  for (const Piece& answer : answers) reasons.push_back(answer.finish_reason);
+  count_done(submitted, reasons);
   std::string body = dumped(submitted.writer.whole(answers, usage_of(submitted)));
   co_await reply.whole(200, "application/json", std::move(body));
 }
 
 asio::awaitable<void> Service::answer_stream(Submitted& submitted, Reply& reply) {
   bool there = co_await reply.begin_events();
-  for (std::uint32_t i = 0; there && i < submitted.request.answers; ++i) {
+  const std::uint32_t choices = submitted.request.choices();
+  for (std::uint32_t i = 0; there && i < choices; ++i) {
     if (submitted.request.chat) {
       there = co_await reply.event(dumped(submitted.writer.opening(i)));
     } else if (submitted.request.echo) {
-      Piece echoed{.sample = i, .text = submitted.echoed, .tokens = {}, .finish_reason = {}};
+      Piece echoed{.sample = i,
+                   .text = submitted.echoed[i / submitted.request.answers],
+                   .tokens = {},
+                   .finish_reason = {}};
       there = co_await reply.event(dumped(submitted.writer.chunk(echoed)));
     }
   }
-  std::string reason;
-  while (there && !submitted.result && !submitted.abandoned) {
+  std::vector<std::string> reasons(choices);
+  while (there && !submitted.ended()) {
     const Event event = co_await submitted.exchange->next();
     std::vector<Piece> pieces = pieces_of(submitted, event);
     for (std::size_t i = 0; there && i < pieces.size(); ++i) {
-      if (!pieces[i].finish_reason.empty()) reason = pieces[i].finish_reason;
-      if (reason == "error") continue;  // told by done()
+      if (!pieces[i].finish_reason.empty()) reasons[pieces[i].sample] = pieces[i].finish_reason;
+      if (pieces[i].finish_reason == "error") continue;  // told by done()
       there = co_await reply.event(dumped(submitted.writer.chunk(pieces[i])));
     }
   }
   if (!there || submitted.abandoned) co_return;
-  if (submitted.result->error) {
-    co_await reply.event(dumped(to_api(*submitted.result->error).body()));
+  if (const Error* error = submitted.error()) {
+    co_await reply.event(dumped(to_api_once_taken(*error).body()));
   } else {
-    metrics_.request_done(submitted.result->total, submitted.result->queued, reason);
+    count_done(submitted, reasons);
     if (submitted.request.include_usage) {
       co_await reply.event(dumped(submitted.writer.usage_chunk(usage_of(submitted))));
     }

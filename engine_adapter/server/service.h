@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine_adapter/engine/chat_template.h"
 #include "engine_adapter/engine/tokenizer.h"
@@ -63,10 +64,15 @@ class Service {
   boost::asio::awaitable<void> answer_whole(Submitted& submitted, Reply& reply);
   boost::asio::awaitable<void> answer_stream(Submitted& submitted, Reply& reply);
   boost::asio::awaitable<bool> send_error(ApiError error, Reply& reply);
-  ApiResult<std::vector<Token>> prompt_of(const ApiRequest& request) const;
+  ApiResult<std::vector<Token>> prompt_of(const ApiRequest& request, std::uint32_t part) const;
+  // Takes all parts or none.
+  ApiResult<void> submit(Submitted& submitted);
+  void cancel_rest(Submitted& submitted);
   ApiResult<Request> engine_request(const ApiRequest& request, std::vector<Token> prompt) const;
   std::vector<Piece> pieces_of(Submitted& submitted, const Event& event);
+  void note_token(Submitted& submitted, std::uint32_t answer);
   OrderedJson usage_of(const Submitted& submitted) const;
+  void count_done(const Submitted& submitted, const std::vector<std::string>& reasons);
   bool authorised(const std::string& authorization) const;
   OrderedJson models() const;
 

@@ -4,6 +4,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "client/base/check.h"
+#include "kvtier/client.h"
 #include "tests/e2e/daemon_process.h"
 #include "tests/e2e/run_program.h"
 
@@ -26,29 +28,43 @@ class Programs : public testing::Test {
     return std::string(KVTIER_ENGINE) + " generate --model " + KVTIER_MODEL + " --socket " +
            daemon_.socket() + " --prompt-file " + prompt() + " --max-tokens 4 " + arguments;
   }
-  DaemonProcess daemon_{{.device_capacity = "4MiB"}};
+  Json generated(const std::string& arguments) const {
+    const Outcome outcome = run(generate("--json --deadline-ms 30000 " + arguments));
+    KVTIER_CHECK(outcome.exit_code == 0);
+    return Json::parse(outcome.output)["runs"][0];
+  }
+  // Engines, one after the other, until one finds all blocks of the prompt in the cache: on a busy
+  // machine slots come too late, and what finds none is dropped so that nobody waits. The last one.
+  Json generated_until_cached() const {
+    const auto give_up = Clock::now() + std::chrono::minutes(3);
+    for (;;) {
+      const Json one = generated("--flush");
+      if (one["reused_tokens"] == (one["prompt_tokens"].get<int>() - 1) / 16 * 16) return one;
+      KVTIER_CHECK(Clock::now() < give_up);
+    }
+  }
+  // Each tier has room for the whole prompt.
+  DaemonProcess daemon_{{.device_capacity = "16MiB"}};
 };
 
 TEST_F(Programs, a_second_engine_reuses_what_the_first_one_wrote_and_says_from_where) {
-  const auto first = Json::parse(run(generate("--json --flush")).output)["runs"][0];
+  const auto first = generated("--flush");
   EXPECT_EQ(first["reused_tokens"], 0);
   EXPECT_EQ(first["source"], "none");
   EXPECT_EQ(first["connected"], true);
-  const auto second = Json::parse(run(generate("--json")).output)["runs"][0];
-  const int prompt_tokens = second["prompt_tokens"];
-  EXPECT_EQ(second["reused_tokens"], (prompt_tokens - 1) / 16 * 16);
+  const auto second = generated_until_cached();
   EXPECT_NE(second["source"], "none");
   EXPECT_EQ(second["answer_sha256"], first["answer_sha256"]);
   EXPECT_EQ(std::string(second["answer_sha256"]).size(), 64U);
 
   EXPECT_EQ(run(ctl("drop --tier device --tier host")).exit_code, 0);
-  const auto third = Json::parse(run(generate("--json")).output)["runs"][0];
+  const auto third = generated("");
   EXPECT_EQ(third["source"], "disk");
   EXPECT_EQ(third["answer_sha256"], first["answer_sha256"]);
 }
 
 TEST_F(Programs, kvtierctl_scrub_checks_every_record_on_disk_and_reports) {
-  ASSERT_EQ(run(generate("--flush")).exit_code, 0);
+  generated_until_cached();
   const auto report = Json::parse(run(ctl("scrub --wait --json")).output);
   EXPECT_EQ(report["running"], false);
   EXPECT_GT(report["last"]["records"], 0);
@@ -60,8 +76,7 @@ TEST_F(Programs, kvtierctl_scrub_checks_every_record_on_disk_and_reports) {
 }
 
 TEST_F(Programs, kvtierctl_shows_tiers_hits_and_blocks_for_people_and_for_programs) {
-  ASSERT_EQ(run(generate("--flush")).exit_code, 0);
-  ASSERT_EQ(run(generate("")).exit_code, 0);
+  generated_until_cached();
   const auto status = Json::parse(run(ctl("status --json")).output);
   EXPECT_EQ(status["tiers"].size(), 3U);
   EXPECT_GT(status["looked_up"], 0);
@@ -114,7 +129,7 @@ TEST_F(Programs, a_plan_knows_the_daemons_tiers_and_what_a_block_takes_in_them) 
   for (std::size_t t = 0; t < kTiers; ++t)
     EXPECT_EQ(tiers[t]["capacity_bytes"], status.cap_bytes[t]);
 
-  ASSERT_EQ(run(generate("--flush")).exit_code, 0);
+  generated_until_cached();
   const auto after = daemon_.status();
   EXPECT_EQ(after.used_bytes[1] / after.blocks[1], planned["formats"][0]["block_bytes"]);
   EXPECT_LE(after.blocks[0], tiers[0]["blocks"].get<std::uint64_t>());
@@ -130,7 +145,7 @@ TEST_F(Programs, a_plan_knows_the_daemons_tiers_and_what_a_block_takes_in_them) 
 }
 
 TEST_F(Programs, an_engine_without_a_daemon_answers_and_says_so) {
-  const auto with = Json::parse(run(generate("--json")).output)["runs"][0];
+  const auto with = generated("");
   daemon_.send(SIGTERM);
   const auto without = run(generate("--deadline-ms 100"));
   EXPECT_EQ(without.exit_code, 0);

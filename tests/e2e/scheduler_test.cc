@@ -98,7 +98,9 @@ TEST_F(BatchedEngine,
     for (const Asked& each : cancelled) each.waiting->tokens();
   }
   for (Asked& each : all) EXPECT_EQ(each.waiting->tokens(), reference_.answer(each.request));
-  EXPECT_GT(scheduler_->metrics().local_hits, 0U);
+  const auto metrics = scheduler_->metrics();
+  EXPECT_GT(metrics.local_hits, 0U);
+  EXPECT_GT(metrics.preemptions, 0U);
 }
 
 TEST_F(BatchedEngine, a_pool_too_small_parks_in_the_daemon_and_computes_nothing_twice) {

@@ -198,6 +198,7 @@ WriteBack FakeCache::write_back(std::span<const Token> tokens, std::uint32_t fir
                                 const Pages& pages, Stream) noexcept {
   const auto keys = chain_keys(id_, layout_.block_tokens, tokens);
   KVTIER_CHECK(first_block + pages.records.size() <= keys.size());
+  std::uint32_t accepted = 0;
   for (std::uint32_t i = 0; i < pages.records.size(); ++i) {
     const std::uint32_t block = first_block + i;
     const std::span<const std::byte> record(pages.records[i], layout_.record_bytes);
@@ -209,10 +210,10 @@ WriteBack FakeCache::write_back(std::span<const Token> tokens, std::uint32_t fir
     ++writes[keys[block]];
     if (drops_writes || records.size() >= records_max) continue;
     records[keys[block]].assign(record.begin(), record.end());
+    ++accepted;
   }
   ++write_backs_open;
-  return make_handle(&FakeCache::make_write_back, this,
-                     static_cast<std::uint32_t>(pages.records.size()), true, write_delay);
+  return make_handle(&FakeCache::make_write_back, this, accepted, true, write_delay);
 }
 
 }  // namespace kvtier::engine::test

@@ -72,6 +72,7 @@ ApiRequest request(bool chat, std::uint32_t answers) {
   ApiRequest made;
   made.chat = chat;
   made.answers = answers;
+  made.prompts.emplace_back("a prompt");
   return made;
 }
 
@@ -84,9 +85,10 @@ TEST(Answers, EndOneByOneAndCountTheirTokens) {
   EXPECT_EQ(answers.token(0, {tokens[1], 0, {}})->finish_reason, "stop");
   EXPECT_FALSE(answers.token(0, {tokens[0], 0, {}}));
   EXPECT_FALSE(answers.finished(0, FinishReason::cancelled));
-  EXPECT_FALSE(answers.all_ended());
+  EXPECT_FALSE(answers.all_ended(0, 2));
+  EXPECT_TRUE(answers.all_ended(0, 1));
   EXPECT_EQ(answers.finished(1, FinishReason::tokens_max)->finish_reason, "length");
-  EXPECT_TRUE(answers.all_ended());
+  EXPECT_TRUE(answers.all_ended(0, 2));
   EXPECT_EQ(answers.completion_tokens(), 2U);
 }
 

@@ -31,7 +31,7 @@ TEST(ApiRequest, HasTheDefaultsOfTheApi) {
   EXPECT_EQ(completion.sampling.temperature, 1);
   EXPECT_EQ(completion.answers, 1U);
   EXPECT_FALSE(completion.seeded || completion.stream || completion.logprobs);
-  EXPECT_EQ(std::get<std::string>(completion.prompt), "x");
+  EXPECT_EQ(std::get<std::string>(completion.prompts.at(0)), "x");
   EXPECT_FALSE(accepted("", true).tokens_max);
 }
 
@@ -59,19 +59,31 @@ TEST(ApiRequest, ReadsWhatIsAskedFor) {
   EXPECT_EQ(chat.template_variables.at("enable_thinking"), false);
 }
 
-TEST(ApiRequest, TakesTokenIdsAndAListOfOneText) {
-  const auto ids = parse_request(R"({"model": "m", "prompt": [1, 2]})", false);
-  ASSERT_TRUE(ids);
-  EXPECT_EQ(std::get<std::vector<Token>>(ids->prompt), (std::vector<Token>{1, 2}));
-  const auto text = parse_request(R"({"model": "m", "prompt": ["x"]})", false);
-  ASSERT_TRUE(text);
-  EXPECT_EQ(std::get<std::string>(text->prompt), "x");
-  const auto nested = parse_request(R"({"model": "m", "prompt": [[3]]})", false);
-  ASSERT_TRUE(nested);
-  EXPECT_EQ(std::get<std::vector<Token>>(nested->prompt), (std::vector<Token>{3}));
-  for (const char* prompt : {R"(["x", "y"])", "[]", "3", "null", "[1, \"x\"]", "[-1]", "[1.5]"}) {
-    const auto none =
-        parse_request(std::string(R"({"model": "m", "prompt": )") + prompt + "}", false);
+TEST(ApiRequest, TakesAPromptOfTextOrTokenIdsAndListsOfBoth) {
+  using Ids = std::vector<Token>;
+  const auto prompts = [](const std::string& prompt) {
+    const auto read = parse_request(R"({"model": "m", "n": 2, "prompt": )" + prompt + "}", false);
+    EXPECT_TRUE(read) << prompt;
+    EXPECT_EQ(read->choices(), 2 * read->prompts.size());
+    return read->prompts;
+  };
+  EXPECT_EQ(std::get<std::string>(prompts(R"("x")").at(0)), "x");
+  EXPECT_EQ(std::get<Ids>(prompts("[1, 2]").at(0)), (Ids{1, 2}));
+  EXPECT_EQ(std::get<std::string>(prompts(R"(["x"])").at(0)), "x");
+  EXPECT_EQ(std::get<Ids>(prompts("[[3]]").at(0)), (Ids{3}));
+  const auto texts = prompts(R"(["x", "y"])");
+  ASSERT_EQ(texts.size(), 2U);
+  EXPECT_EQ(std::get<std::string>(texts[1]), "y");
+  const auto lists = prompts("[[1, 2], [3]]");
+  ASSERT_EQ(lists.size(), 2U);
+  EXPECT_EQ(std::get<Ids>(lists[1]), (Ids{3}));
+  std::string many = "[\"x\"";
+  for (std::size_t i = 0; i < kPromptsMax; ++i) many += ", \"x\"";
+  for (const std::string& prompt :
+       {std::string("[]"), std::string("3"), std::string("null"), std::string("[1, \"x\"]"),
+        std::string("[-1]"), std::string("[1.5]"), std::string("[[]]"), std::string("[[[1]]]"),
+        std::string("[\"x\", null]"), many + "]"}) {
+    const auto none = parse_request(R"({"model": "m", "prompt": )" + prompt + "}", false);
     ASSERT_FALSE(none) << prompt;
     EXPECT_EQ(none.error().param, "prompt");
   }
@@ -148,6 +160,13 @@ TEST(ApiError, HasTheShapeOfTheApi) {
   EXPECT_EQ(to_api(make_error(Errc::refused, "later")).status, 429U);
   EXPECT_EQ(to_api(make_error(Errc::no_space, "too long")).code, "context_length_exceeded");
   EXPECT_EQ(to_api(make_error(Errc::io, "broken")).status, 500U);
+}
+
+TEST(ApiError, AGpuWithoutMemoryIsNoFaultOfThePrompt) {
+  const ApiError full = to_api_once_taken(make_error(Errc::no_space, "a step on GPU 0"));
+  EXPECT_EQ(full.status, 503U);
+  EXPECT_EQ(full.code, "");
+  EXPECT_EQ(to_api_once_taken(make_error(Errc::invalid, "a step")).status, 500U);
 }
 
 }  // namespace

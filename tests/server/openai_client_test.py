@@ -109,6 +109,28 @@ class OpenAiClientTest(unittest.TestCase):
     def test_token_ids_are_a_prompt_too(self):
         self.assertEqual(self.complete([5, 6, 7, 8]).usage.prompt_tokens, 4)
 
+    def test_several_prompts_in_one_request_answer_as_one_each(self):
+        prompts = [PROMPT, [5, 6, 7, 8], "The second prompt says"]
+        one_each = [self.complete(prompt) for prompt in prompts[:1] + prompts[2:]]
+        both = self.complete([prompts[0], prompts[2]], echo=True)
+        self.assertEqual([c.index for c in both.choices], [0, 1])
+        self.assertEqual([c.text for c in both.choices], [p + o.choices[0].text for p, o in zip([prompts[0], prompts[2]], one_each)])
+        self.assertEqual(both.usage.prompt_tokens, sum(o.usage.prompt_tokens for o in one_each))
+        self.assertEqual(both.usage.completion_tokens, 32)
+        sampled = dict(n=2, temperature=0.9, seed=3, max_tokens=8, extra_body={"ignore_eos": True})
+        lists = self.complete([prompts[1], [9, 10]], **sampled)
+        self.assertEqual([c.index for c in lists.choices], [0, 1, 2, 3])
+        self.assertEqual([c.text for c in lists.choices[:2]], [c.text for c in self.complete(prompts[1], **sampled).choices])
+        texts, ends = [""] * 2, 0
+        for chunk in self.complete([prompts[0], prompts[2]], stream=True):
+            for choice in chunk.choices:
+                texts[choice.index] += choice.text
+                ends += choice.finish_reason == "length"
+        self.assertEqual((texts, ends), ([o.choices[0].text for o in one_each], 2))
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.complete(["fine", "word " * 9000])
+        self.assertEqual(caught.exception.code, "context_length_exceeded")
+
     def test_a_stream_adds_up_to_the_whole(self):
         whole = self.complete(max_tokens=32)
         chunks = list(self.complete(max_tokens=32, stream=True, stream_options={"include_usage": True}))
@@ -208,7 +230,7 @@ class OpenAiClientTest(unittest.TestCase):
     def test_errors_have_their_types_and_name_the_field(self):
         for options, field in [({"temperature": -1}, "temperature"), ({"n": 99}, "n"), ({"frequency_penalty": 1}, "frequency_penalty"),
                                ({"stop": [""]}, "stop"), ({"extra_body": {"colour": 1}}, "colour"), ({"best_of": 3}, "best_of"),
-                               ({"prompt": ["a", "b"]}, "prompt"), ({"max_tokens": 0}, "max_tokens")]:
+                               ({"prompt": ["a", []]}, "prompt"), ({"max_tokens": 0}, "max_tokens")]:
             with self.subTest(field), self.assertRaises(openai.BadRequestError) as caught:
                 self.complete(**options)
             self.assertEqual(caught.exception.param, field)

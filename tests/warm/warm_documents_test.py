@@ -28,6 +28,11 @@ def text_of(i):
     return " ".join(f"Section {i}.{j}: to mount disk number {i * 100 + j}, the administrator edits line {j} of the file." for j in range(24))
 
 
+def computed_in(lines):
+    """The documents that a run says it had computed."""
+    return {found.group(1) for line in lines if (found := re.match(r"\d+/\d+ (.+): \d+ of \d+ tokens computed", line))}
+
+
 class WarmTest(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -53,7 +58,7 @@ class WarmTest(unittest.TestCase):
     def start_engine(self):
         self.engine = subprocess.Popen(
             [ARGUMENTS.engine, "--threads", "1", "serve", "--model", ARGUMENTS.model, "--port", "0", "--socket", self.socket,
-             "--deadline-ms", "30000", "--load-policy", "load", "--api-key-file", self.root / "key"], stdout=subprocess.PIPE, text=True)
+             "--pool-tokens", "32768", "--deadline-ms", "30000", "--load-policy", "load", "--api-key-file", self.root / "key"], stdout=subprocess.PIPE, text=True)
         self.port = int(re.search(r"http://127\.0\.0\.1:(\d+)", self.engine.stdout.readline()).group(1))
 
     def stop_engine(self):
@@ -77,16 +82,23 @@ class WarmTest(unittest.TestCase):
         connection.close()
         return usage["prompt_tokens_details"]["cached_tokens"], usage["prompt_tokens"]
 
-    def assert_questions_are_cached(self, prefix="", salt=None):
+    def assert_questions_are_cached(self, *arguments, prefix="", salt=None):
         """In an engine that has computed none of it; a question adds to the document."""
-        self.stop_engine()
-        self.start_engine()
-        for i in range(DOCUMENTS):
-            cached, tokens = self.cached_and_prompt_tokens(prefix + text_of(i), salt)
-            self.assertGreaterEqual(cached, tokens - 16, i)
-            again, longer = self.cached_and_prompt_tokens(prefix + text_of(i) + "\n\nQuestion: which line is it?", salt)
-            self.assertGreater(longer, tokens)
-            self.assertGreaterEqual(again, cached - 16)
+        for _ in range(5):
+            self.stop_engine()
+            self.start_engine()
+            short = []
+            for i in range(DOCUMENTS):
+                cached, tokens = self.cached_and_prompt_tokens(prefix + text_of(i), salt)
+                again, longer = self.cached_and_prompt_tokens(prefix + text_of(i) + "\n\nQuestion: which line is it?", salt)
+                self.assertGreater(longer, tokens)
+                if cached < tokens - 16 or again < cached - 16:
+                    short.append((i, cached, tokens, again))
+            if not short:
+                return
+            # An engine that is ended does not offer again what found no slot in time: the same command makes up for it.
+            self.assertEqual(self.warm(*arguments)[0], 0)
+        self.fail(f"documents that are never cached whole: {short}")
 
     def test_every_documents_next_request_is_cached_behind_its_prefix_and_for_its_tenant_alone(self):
         manifest = self.root / "warm.toml"
@@ -97,17 +109,16 @@ class WarmTest(unittest.TestCase):
         code, summary, _ = self.warm("--manifest", manifest)
         self.assertEqual((code, summary["warmed"], summary["cached"]), (0, 0, DOCUMENTS))
         self.assertEqual(self.cached_and_prompt_tokens(PREFIX + text_of(0), "team-b")[0], 0)
-        self.assert_questions_are_cached(PREFIX, "team-a")
+        self.assert_questions_are_cached("--manifest", manifest, prefix=PREFIX, salt="team-a")
 
     def interrupt(self, number):
-        """Ends a run after its third document; what it had done, by its own lines."""
+        """Ends a run after its third document; which it had done, by its own lines."""
         process = subprocess.Popen(self.command("--parallel", "1", self.docs), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         lines = [process.stderr.readline() for _ in range(3)]
         process.send_signal(number)
         lines += process.stderr.readlines()
         process.stderr.close()
-        done = sum("tokens computed" in line for line in lines)
-        return process.wait(timeout=60), done, "".join(lines)
+        return process.wait(timeout=60), computed_in(lines), "".join(lines)
 
     def test_after_sigint_the_same_command_goes_on(self):
         code, done, lines = self.interrupt(signal.SIGINT)
@@ -121,14 +132,15 @@ class WarmTest(unittest.TestCase):
         self.assert_the_rest_is_warmed(done)
 
     def assert_the_rest_is_warmed(self, done):
-        self.assertGreaterEqual(done, 3)
-        self.assertLess(done, DOCUMENTS)
+        self.assertGreaterEqual(len(done), 3)
+        self.assertLess(len(done), DOCUMENTS)
         code, summary, errors = self.warm(self.docs)
         self.assertEqual((code, summary["remaining"]), (0, 0), errors)
+        self.assertEqual(computed_in(errors.splitlines()) & done, set(), "computed twice")
         # The one under way at the end may have been computed whole too.
-        self.assertIn(summary["cached"], (done, done + 1))
+        self.assertIn(summary["cached"], (len(done), len(done) + 1))
         self.assertEqual(summary["warmed"] + summary["cached"], DOCUMENTS)
-        self.assert_questions_are_cached()
+        self.assert_questions_are_cached(self.docs)
 
     def test_a_document_that_cannot_be_warmed_is_named_and_the_others_are(self):
         (self.docs / "page99.md").write_text("word " * 9000)

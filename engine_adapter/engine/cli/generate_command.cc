@@ -202,7 +202,9 @@ int generate(const GenerateOptions& o) {
   }
   if (o.json) std::printf("%s\n", Json{{"runs", runs}}.dump(2).c_str());
   if (o.flush && connection->client) {
-    const auto flushed = connection->client->flush(Clock::now() + kFlushDeadline);
+    const auto deadline = Clock::now() + kFlushDeadline;
+    generator.settle(deadline);
+    const auto flushed = connection->client->flush(deadline);
     if (!flushed) return fail(flushed.error());
   }
   return kExitFine;

@@ -199,8 +199,32 @@ Result<const CudaPlan*> CudaLlama::plan(std::span<const StepInput> inputs,
   return &plan;
 }
 
+// Memory that was missing is all that a step comes back from; what it launched meanwhile ends
+// first.
+template <class Step>
+Result<void> CudaLlama::unless_full(const Step& step) try {
+  return step();
+} catch (const kc::CudaError& error) {
+  if (error.code() != cudaErrorMemoryAllocation) throw;
+  (void)cudaGetLastError();  // it is told here, and not held against the next call
+  wait();
+  return make_error(Errc::no_space,
+                    "a step on GPU " + std::to_string(options_.device) + ": " + error.what());
+}
+
 Result<void> CudaLlama::step(std::span<const StepInput> inputs, std::span<float> logits,
                              const LayerGate& gate) {
+  return unless_full([&] { return step_for_logits(inputs, logits, gate); });
+}
+
+Result<void> CudaLlama::step_and_choose(std::span<const StepInput> inputs,
+                                        std::span<const Choice> choices, std::span<Token> tokens,
+                                        const LayerGate& gate) {
+  return unless_full([&] { return step_for_tokens(inputs, choices, tokens, gate); });
+}
+
+Result<void> CudaLlama::step_for_logits(std::span<const StepInput> inputs, std::span<float> logits,
+                                        const LayerGate& gate) {
   const auto planned = plan(inputs, {}, 0);
   if (!planned) return planned.error();
   forward(**planned, gate);
@@ -214,7 +238,7 @@ Result<void> CudaLlama::step(std::span<const StepInput> inputs, std::span<float>
   return {};
 }
 
-Result<void> CudaLlama::step_and_choose(std::span<const StepInput> inputs,
+Result<void> CudaLlama::step_for_tokens(std::span<const StepInput> inputs,
                                         std::span<const Choice> choices, std::span<Token> tokens,
                                         const LayerGate& gate) {
   KVTIER_CHECK(choices.size() == inputs.size() && tokens.size() == inputs.size());

@@ -58,6 +58,12 @@ class CudaLlama : public Model {
 
   CudaLlama(const ModelConfig& config, const RecordLayout& layout, const CudaLlamaOptions& options,
             CudaWeights weights);
+  template <class Step>
+  Result<void> unless_full(const Step& step);
+  Result<void> step_for_logits(std::span<const StepInput> inputs, std::span<float> logits,
+                               const LayerGate& gate);
+  Result<void> step_for_tokens(std::span<const StepInput> inputs, std::span<const Choice> choices,
+                               std::span<Token> tokens, const LayerGate& gate);
   PlanShape plan_shape();
   Result<const CudaPlan*> plan(std::span<const StepInput> inputs, std::span<const Choice> choices,
                                std::uint32_t padded_rows);

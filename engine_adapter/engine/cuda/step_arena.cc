@@ -1,6 +1,7 @@
 #include "engine_adapter/engine/cuda/step_arena.h"
 
 #include <cstring>
+#include <utility>
 
 #include "client/base/check.h"
 #include "client/base/units.h"
@@ -33,13 +34,15 @@ bool StepArena::begin(std::size_t bytes) {
   }
   release();
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");  // who still reads the old memory
-  device_ = kernels::cuda::DeviceArray<std::byte>(round_up(bytes * 3 / 2, kAlignment));
+  device_ = {};
+  kernels::cuda::DeviceArray<std::byte> device(round_up(bytes * 3 / 2, kAlignment));
   for (Half& half : halves_) {
     void* at = nullptr;
-    check(cudaMallocHost(&at, device_.size()), "cudaMallocHost");
+    check(cudaMallocHost(&at, device.size()), "cudaMallocHost");
     half.host = static_cast<std::byte*>(at);
     check(cudaEventCreateWithFlags(&half.sent, cudaEventDisableTiming), "cudaEventCreate");
   }
+  device_ = std::move(device);  // last: where memory was missing, the next step tries again
   return true;
 }
 

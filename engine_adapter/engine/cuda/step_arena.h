@@ -30,7 +30,8 @@ class StepArena {
   StepArena& operator=(const StepArena&) = delete;
 
   // Starts a step that takes at most `bytes`; waits until its half of the host memory is free.
-  // What was taken before is gone. Returns whether the device's memory has moved.
+  // What was taken before is gone. Returns whether the device's memory has moved. Throws CudaError
+  // where there is no room; the next begin() tries again.
   bool begin(std::size_t bytes);
   // Zeros. The same calls since begin() give the same places on the device.
   template <class T>

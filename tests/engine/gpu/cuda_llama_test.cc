@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <map>
+#include <vector>
 
 #include "client/record/record.h"
 #include "engine_adapter/engine/random_weights.h"
@@ -242,6 +243,44 @@ TEST_F(GpuLlama, RandomWeightsAreTheSameOnBothDevices) {
     const auto gpu = logits_of(*engine.model, *engine.pool, tokens, 512, 20);
     EXPECT_LT(relative_error(gpu, cpu), 2e-2) << shape;
   }
+}
+
+// All that the GPU has left, as other programs might take it.
+class RestOfTheGpu {
+ public:
+  RestOfTheGpu() {
+    for (std::size_t bytes = std::size_t{1} << 36U; bytes >= 4096; bytes /= 2) {
+      void* at = nullptr;
+      while (cudaMalloc(&at, bytes) == cudaSuccess) taken_.push_back(at);
+    }
+    (void)cudaGetLastError();
+  }
+  ~RestOfTheGpu() { give_back(); }
+  void give_back() {
+    for (void* at : taken_) cudaFree(at);
+    taken_.clear();
+  }
+
+ private:
+  std::vector<void*> taken_;
+};
+
+TEST_F(GpuLlama, AStepThatFindsNoMemoryFailsAndLaterOnesGoOn) {
+  const auto tokens = random_tokens(1500, model_->config.vocab_size, 8);
+  GpuEngine engine(*model_, StorageFormat::fp8_e4m3, {.rows_max = 1024});
+  {
+    Sequence sequence(*engine.pool, id_of(model_->ns(StorageFormat::fp8_e4m3)), 1500);
+    ASSERT_TRUE(sequence.reserve(1000));
+    RestOfTheGpu rest;
+    std::vector<float> logits(model_->config.vocab_size);
+    const StepInput input{&sequence, std::span(tokens).first(1000), 1};
+    const auto failed = engine.model->step({&input, 1}, logits);
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().code, Errc::no_space) << failed.error().message;
+  }
+  const auto after = logits_of(*engine.model, *engine.pool, tokens, 1000, 10);
+  GpuEngine other(*model_, StorageFormat::fp8_e4m3, {.rows_max = 1024});
+  EXPECT_LT(relative_error(after, logits_of(*other.model, *other.pool, tokens, 1000, 10)), 2e-2);
 }
 
 TEST_F(GpuLlama, RefusesWhatItHasNoCodeFor) {
