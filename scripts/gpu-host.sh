@@ -22,7 +22,7 @@ set -euo pipefail
 programs=(gpu_kernels_tests gpu_attention_tests kvtier-gpu-bench kvtier-bench kvtierd kvtierctl)
 # Packed where the build has them.
 more_programs=(gpu_client_tests gpu_engine_process gpu_engine_tests gpu_e2e_tests gpu_e2e_victim kvtier-engine
-  kvtier-gpu-engine-bench kvtier-client-bench kvtier-serve-bench)
+  kvtier-gpu-engine-bench kvtier-client-bench kvtier-load-bench kvtier-serve-bench)
 folder_mib_max=50
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
