@@ -162,6 +162,22 @@ Result<std::vector<std::byte>> TestStore::read(const TestRecord& record, DiskLoc
                                 slot.begin() + static_cast<long>(record.bytes.size()));
 }
 
+bool TestStore::works(const TestRecord& record, DiskLocation to) {
+  if (!write(record, to)) return false;
+  const auto found = read(record, to);
+  return found && record.equals(*found) && flush();
+}
+
+void TestStore::watch_health() {
+  store_->on_health([this](bool online, const std::string& why) {
+    health_.push_back({online, why});
+  });
+}
+
+void TestStore::wait_until(bool online) {
+  control_.run_until([&] { return !health_.empty() && health_.back().online == online; });
+}
+
 Result<void> TestStore::erase(std::vector<Key> keys) {
   return wait_for([&](auto done) {
     store_->erase(std::move(keys), std::move(done));
