@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <stdexcept>
 
 namespace kvtier::storage::testing {
 
@@ -33,7 +35,10 @@ RecordStore::Post Control::post() {
 void Control::run_until(const std::function<bool()>& done) {
   while (!done()) {
     std::unique_lock lock(mutex_);
-    posted_.wait(lock, [this] { return !tasks_.empty(); });
+    constexpr std::chrono::seconds kPatience{120};
+    if (!posted_.wait_for(lock, kPatience, [this] { return !tasks_.empty(); })) {
+      throw std::runtime_error("what the test waits for does not come");
+    }
     const auto task = std::move(tasks_.front());
     tasks_.pop_front();
     lock.unlock();

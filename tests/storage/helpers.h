@@ -38,7 +38,7 @@ class TestDirectory {
 class Control {
  public:
   RecordStore::Post post();
-  // Runs tasks until `done` holds; it must come to hold.
+  // Runs tasks until `done` holds. Throws, which fails the test, when none comes for two minutes.
   void run_until(const std::function<bool()>& done);
 
  private:

@@ -124,7 +124,7 @@ TEST_F(IndexFaultsTest, FlushThatCouldNotSyncTheIndexFailsAndTheNextOneCoversIts
     store.watch_health();
     ASSERT_TRUE(store.write(record, {0, 0}));
     files_.break_down(EIO);
-    EXPECT_FALSE(store.flush());
+    ASSERT_FALSE(store.flush());
     store.wait_until(false);
     files_.mend();
     store.wait_until(true);
