@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <random>
 #include <thread>
 
@@ -166,12 +167,14 @@ TEST_F(IndexFaultsTest, IndexOfALargerCapacityIsShrunkToTheShareOfALowerOne) {
     const auto index = std::move(*Index::open({.directory = directory.index(),
                                                .store = directory.id(),
                                                .bytes_max = index_capacity_bytes(larger)}));
-    std::mt19937_64 random(1);
-    for (std::uint32_t turn = 0; turn < 600; ++turn) {
+    // In the order of their keys, which spares RocksDB most of its sorting.
+    std::uint64_t number = 0;
+    for (std::uint32_t turn = 0; turn < 800; ++turn) {
       Index::Batch batch;
       for (std::uint32_t i = 0; i < 512; ++i) {
         DiskEntry past_the_lower_one;
-        for (auto& one : past_the_lower_one.identity.key.bytes) one = std::byte(random());
+        const std::uint64_t in_order = __builtin_bswap64(number++);
+        std::memcpy(past_the_lower_one.identity.key.bytes.data(), &in_order, sizeof in_order);
         past_the_lower_one.at = {1000 + turn, i};
         past_the_lower_one.record_bytes = record_bytes(0);
         batch.put(past_the_lower_one);
