@@ -70,7 +70,9 @@ class FullTest : public MountTest {
   void SetUp() override {
     MountTest::SetUp();
     if (IsSkipped()) return;
-    ASSERT_EQ(::mount("tmpfs", place_.c_str(), "tmpfs", 0, "size=16m"), 0);
+    if (::mount("tmpfs", place_.c_str(), "tmpfs", 0, "size=16m") != 0) {
+      GTEST_SKIP() << "no tmpfs can be mounted here";
+    }
   }
 };
 
