@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -31,7 +32,11 @@ class IndexFaultsTest : public ::testing::Test {
   // Until the store has tried more than once in vain to come back.
   void wait_for_vain_probes() {
     const std::uint64_t before = files_.failures();
-    while (files_.failures() < before + 3) std::this_thread::yield();
+    const auto give_up = std::chrono::steady_clock::now() + 60s;
+    while (files_.failures() < before + 3) {
+      ASSERT_LT(std::chrono::steady_clock::now(), give_up) << "the store does not try";
+      std::this_thread::yield();
+    }
   }
   bool is_indexed(const TestRecord& record) {
     auto without_faults = options_;
