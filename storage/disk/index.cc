@@ -233,7 +233,9 @@ void Index::resume_compaction() {
 // the log stays below its own.
 Result<void> Index::prune(std::span<const Key> gone) {
   constexpr std::size_t kPiece = 4096;
-  const bool too_large = !has_room();
+  // A table too many is no reason to sort all of them again at every start.
+  const bool too_large =
+      !has_room() && (!gone.empty() || impl_->tables->GetTotalSize() > impl_->budget.tables_bytes);
   if (too_large) impl_->tables->SetMaxAllowedSpaceUsage(0);
   Result<void> done;
   for (std::size_t begin = 0; done && begin < gone.size(); begin += kPiece) {
