@@ -96,8 +96,9 @@ void make_store(const RecordStoreOptions& options, std::uint32_t blocks) {
     make_segment(directory, segment);
   }
   const Namespace ns = namespace_of_records(kSmallestRecord);
-  const auto index =
-      value_or_throw(Index::open(directory.index(), directory.id(), index_capacity_bytes(options)));
+  const auto index = value_or_throw(Index::open({.directory = directory.index(),
+                                                 .store = directory.id(),
+                                                 .bytes_max = index_capacity_bytes(options)}));
   Index::Batch batch;
   batch.put_namespace(id_of(ns), encode(ns));
   value_or_throw(index->commit(batch));

@@ -6,6 +6,7 @@
 #include <rocksdb/sst_file_manager.h>
 #include <rocksdb/write_batch.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <mutex>
@@ -93,17 +94,19 @@ struct Index::Batch::Impl {
 struct Index::Impl {
   std::filesystem::path directory;
   StoreId store;
+  rocksdb::Env* env;
   IndexBudget budget;
   mutable std::shared_mutex mutex;  // exclusive while the database is closed and opened again
   rocksdb::DB* db = nullptr;        // null: could not be opened again
   std::vector<rocksdb::ColumnFamilyHandle*> families;
   std::shared_ptr<rocksdb::SstFileManager> tables;
 
-  Impl(std::filesystem::path where, const StoreId& whose, std::uint64_t bytes_max)
-      : directory(std::move(where)),
-        store(whose),
-        budget(IndexBudget::of(bytes_max)),
-        tables(rocksdb::NewSstFileManager(rocksdb::Env::Default())) {
+  explicit Impl(const Options& options)
+      : directory(options.directory),
+        store(options.store),
+        env(options.env != nullptr ? options.env : rocksdb::Env::Default()),
+        budget(IndexBudget::of(options.bytes_max)),
+        tables(rocksdb::NewSstFileManager(env)) {
     tables->SetMaxAllowedSpaceUsage(budget.tables_bytes);
   }
   ~Impl() { close(); }
@@ -120,8 +123,18 @@ struct Index::Impl {
       wanted.emplace_back(name, index_family_options(budget, cache));
       wanted.back().options.disable_auto_compactions = compaction == Compaction::held;
     }
-    return rocksdb::DB::Open(index_database_options(budget, tables, may_make), directory.string(),
+    return rocksdb::DB::Open(index_database_options(env, tables, may_make), directory.string(),
                              wanted, &families, &db);
+  }
+  // Leaves nothing that was erased or written over.
+  Result<void> compact() const {
+    rocksdb::CompactRangeOptions options;
+    options.bottommost_level_compaction = rocksdb::BottommostLevelCompaction::kForceOptimized;
+    for (auto* family : families) {
+      const auto done = db->CompactRange(options, family, nullptr, nullptr);
+      if (!done.ok()) return error(done);
+    }
+    return {};
   }
   // Whose it is, or NotFound.
   rocksdb::Status owner(StoreId& found) const {
@@ -188,11 +201,9 @@ void Index::Batch::put_namespace(const NamespaceId& id, std::span<const std::byt
 Index::Index(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Index::~Index() = default;
 
-Result<std::unique_ptr<Index>> Index::open(const std::filesystem::path& directory,
-                                           const StoreId& store, std::uint64_t bytes_max,
-                                           Compaction compaction) {
-  auto impl = std::make_unique<Impl>(directory, store, bytes_max);
-  const auto opened = impl->open(true, compaction);
+Result<std::unique_ptr<Index>> Index::open(const Options& options) {
+  auto impl = std::make_unique<Impl>(options);
+  const auto opened = impl->open(true, options.compaction);
   if (!opened.ok()) return impl->error(opened);
 
   std::unique_ptr<Index> index(new Index(std::move(impl)));
@@ -200,13 +211,13 @@ Result<std::unique_ptr<Index>> Index::open(const std::filesystem::path& director
   StoreId owner{};
   const auto found = made.owner(owner);
   if (found.IsNotFound()) {
-    const auto put = made.db->Put({}, made.families[kMeta], kStoreKey, slice_of(store));
+    const auto put = made.db->Put({}, made.families[kMeta], kStoreKey, slice_of(options.store));
     if (!put.ok()) return made.error(put);
     index->incomplete_ = true;
     return index;
   }
   if (!found.ok()) return made.error(found);
-  if (owner != store) return made.another_owner();
+  if (owner != options.store) return made.another_owner();
   std::string value;
   index->incomplete_ = !made.db->Get({}, made.families[kMeta], kCompleteKey, &value).ok();
   return index;
@@ -216,6 +227,27 @@ void Index::resume_compaction() {
   const std::shared_lock lock(impl_->mutex);
   // An index that is refused here is offline, and compacts again when it is revived.
   if (impl_->db != nullptr) (void)impl_->db->EnableAutoCompaction(impl_->families);
+}
+
+// The tables' own bound would refuse the very writes that bring them below it. In pieces, so that
+// the log stays below its own.
+Result<void> Index::prune(std::span<const Key> gone) {
+  constexpr std::size_t kPiece = 4096;
+  // A table too many is no reason to sort all of them again at every start.
+  const bool too_large =
+      !has_room() && (!gone.empty() || impl_->tables->GetTotalSize() > impl_->budget.tables_bytes);
+  if (too_large) impl_->tables->SetMaxAllowedSpaceUsage(0);
+  Result<void> done;
+  for (std::size_t begin = 0; done && begin < gone.size(); begin += kPiece) {
+    Batch batch;
+    for (const Key& key : gone.subspan(begin, std::min(kPiece, gone.size() - begin))) {
+      batch.erase(key);
+    }
+    done = commit(batch);
+  }
+  if (done && too_large) done = impl_->compact();
+  impl_->tables->SetMaxAllowedSpaceUsage(impl_->budget.tables_bytes);
+  return done;
 }
 
 // What RocksDB can mend in place it does; else its files are opened again, which also finds

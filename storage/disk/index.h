@@ -47,15 +47,24 @@ class Index {
     std::vector<Key> unreadable;     // values of another version or length, and stamps of no record
   };
 
-  // Opens or makes it. Of `bytes_max`, what its files may take together, tables are kept to all but
-  // a fixed part for logs. Compaction can be held until resume_compaction(), so that load() has the
-  // processors and the disk to itself. Errors: corrupt (damaged, files missing, or another store's:
-  // remove() and rebuild), io.
   enum class Compaction { runs, held };
-  static Result<std::unique_ptr<Index>> open(const std::filesystem::path& directory,
-                                             const StoreId& store, std::uint64_t bytes_max,
-                                             Compaction compaction = Compaction::runs);
+  struct Options {
+    std::filesystem::path directory;
+    StoreId store{};
+    // What its files may take together: tables are kept to all but a fixed part for logs.
+    std::uint64_t bytes_max = 0;
+    // Held until resume_compaction(), load() has the processors and the disk to itself.
+    Compaction compaction = Compaction::runs;
+    rocksdb::Env* env = nullptr;  // null: the system's files
+  };
+  // Opens or makes it. Errors: corrupt (damaged, files missing, or another store's: remove() and
+  // rebuild), io.
+  static Result<std::unique_ptr<Index>> open(const Options& options);
   void resume_compaction();
+  // Erases these, however many. Where the tables pass their share, which may have been lowered, it
+  // then makes them as small as what they hold; they may grow a little before. While nothing else
+  // is called. Errors: io, no_space.
+  Result<void> prune(std::span<const Key> gone);
   // Removes a damaged index. Errors: io.
   static Result<void> remove(const std::filesystem::path& directory);
   ~Index();

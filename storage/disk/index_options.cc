@@ -1,9 +1,13 @@
 #include "storage/disk/index_options.h"
 
+#include <rocksdb/env.h>
 #include <rocksdb/filter_policy.h>
 #include <rocksdb/table.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 
 #include "client/base/check.h"
 
@@ -14,19 +18,30 @@ constexpr std::uint64_t kWriteBufferBytes = 512_KiB;
 constexpr int kWriteBuffers = 2;
 constexpr std::uint64_t kFamilies = 4;
 constexpr std::uint64_t kManifestBytes = 1_MiB;
-constexpr std::uint64_t kTextLogBytes = 512_KiB;
-constexpr std::uint64_t kTextLogs = 2;
 
 // The write-ahead log holds no more than the buffers that were not flushed yet, and a batch.
 constexpr std::uint64_t kWalBytesMax = kFamilies * kWriteBuffers * kWriteBufferBytes + 1_MiB;
 // Two manifests while one follows the other; OPTIONS, LOCK and CURRENT are small. A flush is
 // written before its table is counted.
 constexpr std::uint64_t kUnseenBytes =
-    kWalBytesMax + 2 * kManifestBytes + (kTextLogs + 1) * kTextLogBytes + kWriteBufferBytes + 2_MiB;
+    kWalBytesMax + 2 * kManifestBytes + kWriteBufferBytes + 2_MiB;
 // Records and stamps come together; what their buffers hold becomes tables after the last record
 // was let in.
 constexpr std::uint64_t kBufferedBytes = 2 * kWriteBuffers * kWriteBufferBytes;
 static_assert(kUnseenBytes + 2 * kBufferedBytes < 32_MiB);
+
+// RocksDB's own text log is a file beside the index, and an assertion in it ends the process when
+// that file can twice not be written. What it has to say is in the status of the call that failed.
+class TextLog final : public rocksdb::Logger {
+ public:
+  TextLog() : Logger(rocksdb::WARN_LEVEL) {}
+  using Logger::Logv;
+  void Logv(const char* format, va_list arguments) override {
+    std::array<char, 512> line{};
+    (void)std::vsnprintf(line.data(), line.size(), format, arguments);
+    spdlog::debug("index: {}", line.data());
+  }
+};
 
 }  // namespace
 
@@ -42,19 +57,18 @@ IndexBudget IndexBudget::of(std::uint64_t bytes_max) noexcept {
 }
 
 // Nothing is allocated ahead: what RocksDB would give back later counts as used until then.
-rocksdb::DBOptions index_database_options(const IndexBudget&,
+rocksdb::DBOptions index_database_options(rocksdb::Env* env,
                                           std::shared_ptr<rocksdb::SstFileManager> tables,
                                           bool may_make) {
   rocksdb::DBOptions options;
+  options.env = env;
   options.create_if_missing = may_make;
   options.create_missing_column_families = may_make;
   options.allow_fallocate = false;
   options.max_total_wal_size = kWalBytesMax / 2;  // seldom written families do not hold logs back
   options.max_background_jobs = 2;  // one flush, one compaction: leave the cores to the engine
   options.max_open_files = 256;
-  options.keep_log_file_num = kTextLogs;
-  options.max_log_file_size = kTextLogBytes;
-  options.info_log_level = rocksdb::WARN_LEVEL;
+  options.info_log = std::make_shared<TextLog>();
   options.stats_dump_period_sec = 0;
   options.max_manifest_file_size = kManifestBytes;
   options.sst_file_manager = std::move(tables);

@@ -24,7 +24,7 @@ struct IndexBudget {
   static IndexBudget of(std::uint64_t bytes_max) noexcept;
 };
 
-rocksdb::DBOptions index_database_options(const IndexBudget& budget,
+rocksdb::DBOptions index_database_options(rocksdb::Env* env,
                                           std::shared_ptr<rocksdb::SstFileManager> tables,
                                           bool may_make);
 rocksdb::ColumnFamilyOptions index_family_options(const IndexBudget& budget,

@@ -23,14 +23,19 @@ namespace {
 // Stamps beyond are forgotten: the LRU order is then a little older after a restart.
 constexpr std::uint64_t kStampsQueuedMax = 1 << 16;
 
+Index::Options index_options(const StoreDirectory& directory, const RecordStoreOptions& options,
+                             Index::Compaction compaction) {
+  return {directory.index(), directory.id(), index_capacity_bytes(options), compaction,
+          options.index_env};
+}
+
 // Makes a new index from what the segments hold.
 Result<std::unique_ptr<Index>> rebuilt_index(const StoreDirectory& directory,
                                              const Segments& segments,
                                              const RecordStoreOptions& options) {
-  const std::uint64_t bytes_max = index_capacity_bytes(options);
   if (const auto removed = Index::remove(directory.index()); !removed) return removed.error();
   KVTIER_STORAGE_POINT("storage.rebuild.index_removed");
-  auto index = Index::open(directory.index(), directory.id(), bytes_max);
+  auto index = Index::open(index_options(directory, options, Index::Compaction::runs));
   if (!index) return index;
   const auto records = rebuild_index(**index, segments, options.progress);
   if (!records) return records.error();
@@ -47,9 +52,8 @@ struct OpenedIndex {
 
 Result<OpenedIndex> open_index(const StoreDirectory& directory, const Segments& segments,
                                const RecordStoreOptions& options) {
-  const std::uint64_t bytes_max = index_capacity_bytes(options);
   OpenedIndex opened;
-  auto index = Index::open(directory.index(), directory.id(), bytes_max, Index::Compaction::held);
+  auto index = Index::open(index_options(directory, options, Index::Compaction::held));
   auto contents = index ? (*index)->load() : Result<Index::Contents>(index.error());
   if (!contents && contents.error().code != Errc::corrupt) return contents.error();
   const bool missing = contents && (*index)->is_incomplete() && !segments.present().empty();
@@ -73,18 +77,18 @@ Result<OpenedIndex> open_index(const StoreDirectory& directory, const Segments& 
 
 // Forgets entries whose slot is not there any more, and what lies past a lowered capacity.
 Result<void> prune(OpenedIndex& opened, Segments& segments) {
-  Index::Batch gone;
-  for (const Key& key : opened.contents.unreadable) gone.erase(key);
+  std::vector<Key> gone = std::move(opened.contents.unreadable);
   auto& entries = opened.contents.entries;
   for (DiskEntry& entry : entries) entry.slot_bytes = segments.slot_bytes_of(entry.at.segment);
   const auto forgotten = std::erase_if(entries, [&](const DiskEntry& entry) {
     const bool held = segments.holds(entry.at, entry.record_bytes);
-    if (!held) gone.erase(entry.identity.key);
+    if (!held) gone.push_back(entry.identity.key);
     return !held;
   });
   if (forgotten > 0) spdlog::warn("{} index entries without a slot forgotten", forgotten);
-  if (const auto erased = opened.index->commit(gone); !erased) return erased.error();
-  return segments.remove_past_capacity();
+  // First what takes the most room: an entry of a segment that is gone does no harm.
+  if (const auto removed = segments.remove_past_capacity(); !removed) return removed;
+  return opened.index->prune(gone);
 }
 
 std::uint32_t segments_max(const RecordStoreOptions& options) noexcept {

@@ -25,6 +25,10 @@
 #include "kvtier/result.h"
 #include "storage/memory/extent.h"
 
+namespace rocksdb {
+class Env;
+}
+
 namespace kvtier::storage {
 
 class BlockDevice;
@@ -65,6 +69,8 @@ struct RecordStoreOptions {
   // An offline store is probed after `probe_first`, then after twice as long each time; an online
   // one looks as often as `check_interval` whether its directory is still there.
   std::chrono::milliseconds probe_first{100}, probe_max{5000}, check_interval{1000};
+  // Where the index's files are, for tests (storage/faults/index_files.h); null: the system's.
+  rocksdb::Env* index_env = nullptr;
   // Told how far opening is where that takes long; on the caller's thread.
   std::function<void(const std::string&)> progress;
 };

@@ -26,7 +26,7 @@ void StoreLoop::advance_flushes() {
     } else if (flush.result) {
       KVTIER_STORAGE_POINT("storage.flush.before_index_sync");
       flush.result = index_.sync();
-      if (!flush.result) go_offline(flush.result.error().message, 0);
+      if (!flush.result) index_failed(flush.result.error());
       KVTIER_STORAGE_POINT("storage.flush.after_index_sync");
     }
     finish(flush.done, flush.result);

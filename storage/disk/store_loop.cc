@@ -119,7 +119,7 @@ void StoreLoop::commit() {
   if (result) {
     namespaces_unsaved_.clear();
   } else {
-    go_offline(result.error().message, 0);
+    index_failed(result.error());
     result = offline();
   }
   for (auto& run : std::exchange(on_commit_, {})) run(result);

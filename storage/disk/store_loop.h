@@ -215,6 +215,7 @@ class StoreLoop {
   // store_offline.cc: leaving and coming back.
   Error offline() const;
   void go_offline(const std::string& what, int code);
+  void index_failed(const Error& error);
   void look_after_health();
   Result<void> probe();
   void announce(bool online, const std::string& why);

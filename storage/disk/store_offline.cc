@@ -30,6 +30,10 @@ void StoreLoop::go_offline(const std::string& what, int code) {
   KVTIER_STORAGE_POINT("storage.health.offline");
 }
 
+void StoreLoop::index_failed(const Error& error) {
+  go_offline(error.message, error.code == Errc::no_space ? ENOSPC : 0);
+}
+
 void StoreLoop::announce(bool online, const std::string& why) {
   if (!health_changed_) return;
   finished_.push_back([changed = health_changed_, online, why] { changed(online, why); });

@@ -101,7 +101,7 @@ Result<void> StoreLoop::erase_replaced(const std::deque<WriteCommand>& commands)
     if (!write.replaces) continue;
     const auto at = index_.find(*write.replaces);
     if (!at) {
-      go_offline(at.error().message, 0);
+      index_failed(at.error());
       return offline();
     }
     if (*at != write.to) continue;
@@ -112,7 +112,7 @@ Result<void> StoreLoop::erase_replaced(const std::deque<WriteCommand>& commands)
   KVTIER_STORAGE_POINT("storage.write.before_replaced_erase");
   if (const auto erased = index_.commit(batch); !erased) {
     keys_to_erase_.insert(keys_to_erase_.end(), keys.begin(), keys.end());
-    go_offline(erased.error().message, 0);
+    index_failed(erased.error());
     return offline();
   }
   KVTIER_STORAGE_POINT("storage.write.after_replaced_erase");

@@ -39,6 +39,11 @@ void Faults::wait_for_started(std::uint64_t transfers) {
   started_.wait(lock, [&] { return reads_ + writes_ >= transfers; });
 }
 
+Faults::Started Faults::started() {
+  const std::lock_guard lock(mutex_);
+  return {reads_, writes_};
+}
+
 std::optional<Faults::Fault> Faults::next(bool is_read) {
   const std::lock_guard lock(mutex_);
   auto& faults = is_read ? reads_faults_ : writes_faults_;

@@ -40,6 +40,10 @@ class Faults {
   void release();
   // Blocks until so many transfers have been started since the device was made.
   void wait_for_started(std::uint64_t transfers);
+  struct Started {
+    std::uint64_t reads = 0, writes = 0;
+  };
+  Started started();
 
  private:
   friend class FaultyDevice;

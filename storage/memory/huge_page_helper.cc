@@ -15,6 +15,7 @@
 #include <new>
 #include <span>
 
+#include "client/base/thread_priority.h"
 #include "client/base/units.h"
 
 namespace kvtier::storage {
@@ -81,6 +82,7 @@ bool give_pages(const Request& request, int socket) {
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::prctl(PR_SET_NAME, "kvtierd-pages");
+  yield_to_others();  // pages ahead of their need; a lease is somebody's need now
   constexpr int kSocket = 3;
   if (socket != kSocket) ::dup2(socket, kSocket);
   ::syscall(SYS_close_range, kSocket + 1, ~0U, 0);

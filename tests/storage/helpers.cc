@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <stdexcept>
 
 namespace kvtier::storage::testing {
 
@@ -33,7 +35,10 @@ RecordStore::Post Control::post() {
 void Control::run_until(const std::function<bool()>& done) {
   while (!done()) {
     std::unique_lock lock(mutex_);
-    posted_.wait(lock, [this] { return !tasks_.empty(); });
+    constexpr std::chrono::seconds kPatience{120};
+    if (!posted_.wait_for(lock, kPatience, [this] { return !tasks_.empty(); })) {
+      throw std::runtime_error("what the test waits for does not come");
+    }
     const auto task = std::move(tasks_.front());
     tasks_.pop_front();
     lock.unlock();
@@ -160,6 +165,22 @@ Result<std::vector<std::byte>> TestStore::read(const TestRecord& record, DiskLoc
   if (!result) return result.error();
   return std::vector<std::byte>(slot.begin(),
                                 slot.begin() + static_cast<long>(record.bytes.size()));
+}
+
+bool TestStore::works(const TestRecord& record, DiskLocation to) {
+  if (!write(record, to)) return false;
+  const auto found = read(record, to);
+  return found && record.equals(*found) && flush();
+}
+
+void TestStore::watch_health() {
+  store_->on_health([this](bool online, const std::string& why) {
+    health_.push_back({online, why});
+  });
+}
+
+void TestStore::wait_until(bool online) {
+  control_.run_until([&] { return !health_.empty() && health_.back().online == online; });
 }
 
 Result<void> TestStore::erase(std::vector<Key> keys) {

@@ -38,7 +38,7 @@ class TestDirectory {
 class Control {
  public:
   RecordStore::Post post();
-  // Runs tasks until `done` holds; it must come to hold.
+  // Runs tasks until `done` holds. Throws, which fails the test, when none comes for two minutes.
   void run_until(const std::function<bool()>& done);
 
  private:
@@ -83,6 +83,16 @@ class TestStore {
   RecordStore::Read read_of(const TestRecord& record, DiskLocation from, std::uint32_t slot = 0);
   Result<void> write(const TestRecord& record, DiskLocation to,
                      std::optional<Key> replaces = std::nullopt, std::uint64_t stamp = 0);
+  // As write() to `to` of this record, then what is read there: whether all of it works.
+  bool works(const TestRecord& record, DiskLocation to);
+  // From watch_health() on, what the store said of itself; wait_until() for the last word.
+  struct HealthChange {
+    bool online;
+    std::string why;
+  };
+  void watch_health();
+  const std::vector<HealthChange>& health() const noexcept { return health_; }
+  void wait_until(bool online);
   // The record as read. The slot of the extent is scribbled over first.
   Result<std::vector<std::byte>> read(const TestRecord& record, DiskLocation from);
   Result<void> erase(std::vector<Key> keys);
@@ -93,6 +103,7 @@ class TestStore {
  private:
   Control control_;
   std::unique_ptr<Extent> extent_;
+  std::vector<HealthChange> health_;
   std::unique_ptr<RecordStore> store_;
 };
 

@@ -97,6 +97,31 @@ TEST_F(StoreFaultsTest, ReadBeyondTheBoundIsRefusedAtOnceWhileTheDeviceHangs) {
   store.control().run_until([&] { return done == 3; });
 }
 
+TEST_F(StoreFaultsTest, WritesKeepToAQuarterOfTheirShareWhileReadsWait) {
+  options_.reads_in_flight_max = 2;
+  options_.writes_in_flight_max = 16;
+  TestStore store(options_, device());
+  const TestRecord record(0, 0);
+  ASSERT_TRUE(store.write(record, {0, 0}));
+  faults_.hold();
+  std::size_t done = 0;
+  const auto count = [&](Result<void> result) {
+    EXPECT_TRUE(result);
+    ++done;
+  };
+  for (int i = 0; i < 6; ++i) ASSERT_TRUE(store->read(store.read_of(record, {0, 0}), count));
+  for (std::uint32_t n = 1; n <= 20; ++n) {
+    ASSERT_TRUE(store->write(store.write_of(TestRecord(0, n), {0, n}, n + 1), count));
+  }
+  // What was taken in a turn has been started when a later turn answers.
+  store->forget_extent(ExtentId(99));
+  store->forget_extent(ExtentId(99));
+  EXPECT_EQ(faults_.started().reads, 2u);
+  EXPECT_EQ(faults_.started().writes, 1u + 16 / 4 + 1);
+  faults_.release();
+  store.control().run_until([&] { return done == 26; });
+}
+
 TEST_F(StoreFaultsTest, EraseThatOvertakesAWriteIsDoneAfterItAndWins) {
   const TestRecord record(0, 1);
   {
