@@ -221,8 +221,9 @@ class BlockCache {
   void forget_misfits(std::span<const std::byte> encoded);
   bool within_share(SessionLeases& of_session, std::span<const Leased> before, const Leased& leased,
                     std::uint32_t device) const;
-  static void uncount(SessionLeases& of_session, std::span<const Leased> blocks);
-  std::optional<Leased> hold_in_memory(BlockId id, std::uint32_t device);
+  void uncount(SessionLeases& of_session, std::span<const Leased> blocks) const;
+  std::optional<Leased> hold_in_memory(SessionLeases& of_session, std::span<const Leased> before,
+                                       BlockId id, std::uint32_t device);
   void note_access(const std::vector<Leased>& held, Grant& grant);
   void seen_again(BlockId id);
   std::vector<Event> hand_over(BlockId id, std::span<const Waiter> waiters, bool good);
