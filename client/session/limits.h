@@ -17,7 +17,7 @@ inline constexpr milliseconds kReconnectDelayMin{10};
 // all for this long is taken for dead: the session drops the connection and makes a new one.
 inline constexpr milliseconds kAnswerMax{5000};
 // How long closing may take to hand unused slots back.
-inline constexpr milliseconds kCloseMax{100};
+inline constexpr milliseconds kCloseMax{500};
 // Unsent bytes; a peer that lets more pile up does not read and loses the session.
 inline constexpr std::size_t kUnsentBytesMax = 16_MiB;
 inline constexpr std::size_t kPendingMax = 4096;

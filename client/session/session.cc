@@ -238,19 +238,20 @@ int Session::timeout_ms(Clock::time_point now) const {
 void Session::finish_closing() {
   if (connection_) {
     send_report(Clock::now());
-    std::vector<std::shared_ptr<NamespaceEntry>> namespaces;
-    {
-      const std::lock_guard lock(mutex_);
-      namespaces = namespaces_;
-    }
-    for (const auto& ns : namespaces) {
-      for (SlotPool& pool : ns->pools) abandon(pool.clear());
-    }
+    abandon_pools();
+    KVTIER_POINT("client.session.closing");
     const auto until = Clock::now() + kCloseMax;
-    while (socket_.unsent() && !broken_ && Clock::now() < until) {
+    // Slots on their way are waited for: the daemon must not give any to others until somebody has
+    // said that nothing writes to it, and after us nobody does.
+    while ((socket_.unsent() || slots_asked_ > 0) && !broken_ && Clock::now() < until) {
       send();
-      pollfd fd{socket_.fd(), POLLOUT, 0};
-      if (socket_.unsent()) ::poll(&fd, 1, 10);
+      if (!socket_.unsent() && slots_asked_ == 0) break;
+      const auto events = static_cast<short>(POLLIN | (socket_.unsent() ? POLLOUT : 0));
+      pollfd fd{socket_.fd(), events, 0};
+      ::poll(&fd, 1, 10);
+      if ((fd.revents & ~POLLOUT) == 0) continue;
+      if (auto good = receive(); !good) broken_ = good.error();
+      abandon_pools();
     }
   }
   fail_everything(closed());

@@ -139,6 +139,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void send_report(Clock::time_point now);
   void fill_report(wire::Report::Builder report);
   void abandon(const std::vector<ReservedSlot>& slots);
+  void abandon_pools();
   SlotRef resolve(std::uint64_t name, std::uint64_t record_bytes) const;
 
   const ClientOptions options_;
@@ -178,8 +179,9 @@ class Session : public std::enable_shared_from_this<Session> {
   std::shared_ptr<const void> right_;
   std::vector<std::weak_ptr<const void>> old_rights_;
   bool owes_let_go_ = false;
-  bool gpu_tier_ = true;         // false: memory of the GPU could not be mapped, so we do without
-  std::optional<Error> broken_;  // found while sending; dropped at the end of the turn
+  std::uint32_t slots_asked_ = 0;  // requests for slots that wait for an answer
+  bool gpu_tier_ = true;           // false: memory of the GPU could not be mapped, so we do without
+  std::optional<Error> broken_;    // found while sending; dropped at the end of the turn
   bool close_asked_ = false;
   bool report_soon_ = false;
   Clock::time_point hello_sent_{};

@@ -143,7 +143,9 @@ void Session::ask_slots(const std::shared_ptr<NamespaceEntry>& ns, Tier tier, st
     ns->pool(tier).give_up();
     return slots_changed_();
   }
+  ++slots_asked_;
   const auto done = [this, ns, tier](Result<wire::Message::Reader> reply) {
+    --slots_asked_;
     const auto taken = take_slots(*ns, tier, std::move(reply));
     slots_changed_();
     return taken;
@@ -301,6 +303,17 @@ void Session::report(const Timing& timing, ReportedTiming& told, wire::Report::T
     buckets.set(i, since(timing.buckets[i], told.buckets[i]));
   to.setSumUs(since(timing.sum_us, told.sum_us));
   to.setBytes(since(timing.bytes, told.bytes));
+}
+
+void Session::abandon_pools() {
+  std::vector<std::shared_ptr<NamespaceEntry>> namespaces;
+  {
+    const std::lock_guard lock(mutex_);
+    namespaces = namespaces_;
+  }
+  for (const auto& ns : namespaces) {
+    for (SlotPool& pool : ns->pools) abandon(pool.clear());
+  }
 }
 
 void Session::abandon(const std::vector<ReservedSlot>& slots) {

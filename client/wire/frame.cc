@@ -59,6 +59,43 @@ Result<void> FrameReader::take_header() {
   return {};
 }
 
+ssize_t FrameReader::receive_some(int socket, iovec into, int& flags) {
+  // As many as the kernel lets a message have: it would close those without room itself.
+  constexpr std::size_t kOfOneMessageMax = 253;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kOfOneMessageMax)];
+  msghdr message{};
+  message.msg_iov = &into;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  flags = message.msg_flags;
+  if (got <= 0) return got;
+  for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);
+      descriptors_.emplace_back(fd);
+    }
+  }
+  return got;
+}
+
+bool FrameReader::discard(int socket) {
+  constexpr std::size_t kAtOnce = 64 << 10;
+  constexpr int kTimesMax = 64;
+  std::vector<std::byte> dropped(kAtOnce);
+  for (int i = 0; i < kTimesMax; ++i) {
+    int flags = 0;
+    const ssize_t got = receive_some(socket, {dropped.data(), dropped.size()}, flags);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return true;
+  }
+  return false;
+}
+
 Result<void> FrameReader::receive(int socket, std::vector<Frame>& frames, std::size_t frames_max) {
   const std::size_t enough = frames.size() + frames_max;
   while (frames.size() < enough) {
@@ -72,31 +109,19 @@ Result<void> FrameReader::receive(int socket, std::vector<Frame>& frames, std::s
     } else {
       into = {header_bytes, sizeof(FrameHeader) - header_.size()};
     }
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 4)];
-    msghdr message{};
-    message.msg_iov = &into;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    const ssize_t got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    int flags = 0;
+    const ssize_t got = receive_some(socket, into, flags);
     if (got == 0) return make_error(Errc::unavailable, "the peer closed the connection");
     if (got < 0) {
       if (errno == EAGAIN) return {};
       if (errno == EINTR) continue;
       return errno_error(errno == ECONNRESET ? Errc::unavailable : Errc::io, "recvmsg");
     }
-    for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
-      if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-      const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-      for (std::size_t i = 0; i < count; ++i) {
-        int fd;
-        std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);
-        descriptors_.emplace_back(fd);
-      }
-    }
-    if (descriptors_.size() > kDescriptorsMax || (message.msg_flags & MSG_CTRUNC) != 0) {
+    if (descriptors_.size() > kDescriptorsMax || (flags & MSG_CTRUNC) != 0) {
       return malformed("too many descriptors");
     }
+    if (rule_ == Descriptors::refused && !descriptors_.empty())
+      return malformed("a descriptor, and none is taken here");
     if (!in_body_) {
       header_.insert(header_.end(), header_bytes, header_bytes + got);
       if (header_.size() < sizeof(FrameHeader)) continue;

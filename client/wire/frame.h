@@ -9,6 +9,7 @@
 
 #include <capnp/message.h>
 #include <capnp/serialize.h>
+#include <sys/socket.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "client/base/fd.h"
@@ -66,14 +68,27 @@ class Frame {
 // Puts received bytes together to frames. Bounded by one frame.
 class FrameReader {
  public:
+  // Whether frames may have descriptors. Where none may, one is `malformed`, and those that came
+  // are kept for whoever may close them: see take_refused().
+  enum class Descriptors { taken, refused };
+  explicit FrameReader(Descriptors descriptors = Descriptors::taken) : rule_(descriptors) {}
+
   // Reads what the socket has without waiting and appends whole frames to `frames`, at most
   // `frames_max`. Errors: unavailable (the peer closed), malformed (saying what), io.
   Result<void> receive(int socket, std::vector<Frame>& frames, std::size_t frames_max = 64);
   // Whether part of a frame has come.
   bool in_progress() const noexcept { return in_body_ || !header_.empty(); }
+  // Drops what the socket still has, 4 MiB at most; descriptors that come with it are for
+  // take_refused(). Whether the socket is empty then.
+  bool discard(int socket);
+  // After an error or discard(): the descriptors that came and are in no frame.
+  std::vector<UniqueFd> take_refused() { return std::exchange(descriptors_, {}); }
 
  private:
   Result<void> take_header();
+  // recvmsg(), and what descriptors came.
+  ssize_t receive_some(int socket, iovec into, int& flags);
+  Descriptors rule_;
   std::vector<std::byte> header_;
   std::vector<capnp::word> words_;
   std::size_t filled_ = 0;  // bytes of words_

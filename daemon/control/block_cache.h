@@ -27,8 +27,9 @@ struct CacheCounts {
   std::array<std::uint64_t, kTiers> hit_bytes{};  // of records leased, by the tier they were in
   std::uint64_t unknown_releases = 0;             // of leases that were not there: released twice
   std::uint64_t refused_commits = 0;
-  std::uint64_t faults = 0;  // blocks that a client or the disk found not to hold
-  Histogram reuse_gap;       // seconds between two uses of a block
+  std::uint64_t reported_records_read = 0;  // because a client says that they do not hold
+  std::uint64_t faults = 0;                 // blocks that a client or the disk found not to hold
+  Histogram reuse_gap;                      // seconds between two uses of a block
 };
 
 class BlockCache {
@@ -221,8 +222,9 @@ class BlockCache {
   void forget_misfits(std::span<const std::byte> encoded);
   bool within_share(SessionLeases& of_session, std::span<const Leased> before, const Leased& leased,
                     std::uint32_t device) const;
-  static void uncount(SessionLeases& of_session, std::span<const Leased> blocks);
-  std::optional<Leased> hold_in_memory(BlockId id, std::uint32_t device);
+  void uncount(SessionLeases& of_session, std::span<const Leased> blocks) const;
+  std::optional<Leased> hold_in_memory(SessionLeases& of_session, std::span<const Leased> before,
+                                       BlockId id, std::uint32_t device);
   void note_access(const std::vector<Leased>& held, Grant& grant);
   void seen_again(BlockId id);
   std::vector<Event> hand_over(BlockId id, std::span<const Waiter> waiters, bool good);

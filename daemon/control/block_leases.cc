@@ -27,12 +27,8 @@ BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::sp
   found.resize(catalogue_.find_prefix(ns, keys, found));
   held.reserve(found.size());
   for (const BlockId id : found) {
-    const auto leased = hold_in_memory(id, device);
+    const auto leased = hold_in_memory(of_session, held, id, device);
     if (!leased) break;
-    if (!within_share(of_session, held, *leased, device)) {
-      if (!leased->pending) catalogue_.unhold(id, leased->tier);
-      break;
-    }
     held.push_back(*leased);
   }
   const LeaseId lease_id = next_lease_;
@@ -42,7 +38,7 @@ BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::sp
     if (!catalogue_.block(leased.block).loading && !start_load(leased.block)) {
       const std::vector<Leased> rest(held.begin() + static_cast<std::ptrdiff_t>(i), held.end());
       held.resize(i);
-      if (options_.leased_percent < 100) uncount(of_session, rest);
+      uncount(of_session, rest);
       end_lease({session, ns, rest});
       break;
     }
@@ -62,17 +58,26 @@ BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::sp
   return grant;
 }
 
-std::optional<BlockCache::Leased> BlockCache::hold_in_memory(BlockId id, std::uint32_t device) {
+// Where the session holds its share of the device tier already, the host's copy serves as well, and
+// so does one that is yet to be read from disk: a share bounds what is held, not how long a prefix
+// may be.
+std::optional<BlockCache::Leased> BlockCache::hold_in_memory(SessionLeases& of_session,
+                                                             std::span<const Leased> before,
+                                                             BlockId id, std::uint32_t device) {
   TierSet tiers = catalogue_.reachable(id);
   const std::uint64_t bytes = catalogue_.record_bytes(id);
   if (tiers.has(Tier::device) && catalogue_.device(id, Tier::device) != device)
     tiers = tiers.without(Tier::device);
   for (const Tier tier : {Tier::device, Tier::host}) {
-    if (tiers.has(tier) && catalogue_.hold(id, tier))
-      return Leased{id, tier, false, id, bytes, tier};
+    const Leased leased{id, tier, false, id, bytes, tier};
+    if (!tiers.has(tier) || !within_share(of_session, before, leased, device)) continue;
+    if (catalogue_.hold(id, tier)) return leased;
+    uncount(of_session, std::span(&leased, 1));
   }
-  if (!tiers.has(Tier::disk)) return std::nullopt;
-  return Leased{id, Tier::host, true, id, bytes, Tier::disk};
+  if (!tiers.has(Tier::disk) || tiers.has(Tier::host)) return std::nullopt;
+  const Leased leased{id, Tier::host, true, id, bytes, Tier::disk};
+  if (within_share(of_session, before, leased, device)) return leased;
+  return std::nullopt;
 }
 
 // Counts the block for the session; false, and not counted, where that is more than it may hold of
@@ -95,7 +100,8 @@ bool BlockCache::within_share(SessionLeases& of_session, std::span<const Leased>
                               });
 }
 
-void BlockCache::uncount(SessionLeases& of_session, std::span<const Leased> blocks) {
+void BlockCache::uncount(SessionLeases& of_session, std::span<const Leased> blocks) const {
+  if (options_.leased_percent >= 100) return;
   for (const Leased& leased : blocks)
     of_session.share.remove(leased.counted, leased.tier, leased.bytes);
 }
@@ -213,7 +219,7 @@ bool BlockCache::release(SessionId session, LeaseId lease, std::uint32_t usable)
   SessionLeases& of_session = leases_of_.at(session);
   std::erase(of_session.ids, lease);
   of_session.blocks -= found->second.blocks.size();
-  if (options_.leased_percent < 100) uncount(of_session, found->second.blocks);
+  uncount(of_session, found->second.blocks);
   close(lease, found->second, usable);
   return true;
 }

@@ -38,6 +38,7 @@ bool BlockCache::holds_in(BlockId id, Tier tier) {
   const Place at = block.places[index_of(tier)];
   const auto record = memory(tier, at).slot(at);
   if (record.empty()) return false;
+  ++counts_.reported_records_read;
   const Key parent = memory(tier, at).table(at).entry(at.slot).parent;
   return record_holds(record, catalogue_.namespaces()[block.ns], block.key, parent,
                       block.block_index);
@@ -54,21 +55,28 @@ std::uint64_t BlockCache::report_bad(SessionId session, std::span<const std::uin
   }
   const auto by_number = [](BlockId id) { return id.value; };
   std::ranges::sort(reported, {}, by_number);
-  std::vector<BlockId> bad;
+  reported.erase(std::ranges::unique(reported).begin(), reported.end());
+  // Each record is looked at once, however many leases have it: it may have to be read whole.
+  std::vector<TierSet> held_in(reported.size());
   // One pass over what the session holds, however many keys it reports.
   const auto of = leases_of_.find(session);
   for (std::size_t i = 0; of != leases_of_.end() && !reported.empty() && i < of->second.ids.size();
        ++i) {
     for (const Leased& leased : leases_.at(of->second.ids[i]).blocks) {
       if (leased.block == kNoBlock || leased.pending) continue;
-      if (std::ranges::binary_search(reported, leased.block.value, {}, by_number) &&
-          !holds_in(leased.block, leased.tier)) {
-        bad.push_back(leased.block);
-      }
+      const auto at = std::ranges::lower_bound(reported, leased.block.value, {}, by_number);
+      if (at == reported.end() || *at != leased.block) continue;
+      TierSet& tiers = held_in[static_cast<std::size_t>(at - reported.begin())];
+      tiers = tiers.with(leased.tier);
     }
   }
-  std::ranges::sort(bad, {}, by_number);
-  bad.erase(std::ranges::unique(bad).begin(), bad.end());
+  std::vector<BlockId> bad;
+  for (std::size_t i = 0; i < reported.size(); ++i) {
+    const auto fails = [&](Tier tier) {
+      return held_in[i].has(tier) && !holds_in(reported[i], tier);
+    };
+    if (fails(Tier::device) || fails(Tier::host)) bad.push_back(reported[i]);
+  }
   for (const BlockId id : bad) {
     ++counts_.faults;
     catalogue_.doom(id);

@@ -23,6 +23,9 @@ class ProcessWatch {
   // Names the process `pid` and watches it until it ends. Errors: io (it is gone, or not visible
   // from the daemon's pid namespace).
   Result<ProcessId> watch(pid_t pid);
+  // Of a process whose end is of no interest any more: each watch takes a descriptor.
+  void forget(ProcessId process) { watched_.erase({process.pid, process.start_time}); }
+  std::size_t watched() const noexcept { return watched_.size(); }
 
  private:
   boost::asio::io_context& io_;

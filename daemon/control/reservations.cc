@@ -12,13 +12,18 @@ void Reservations::add(SlotName slot, Tier tier, SessionId session, ProcessId pr
   const bool fresh = slots_.emplace(slot, holder).second;
   KVTIER_CHECK(fresh);
   ++held_[purse_of(holder)];
-  ++of_session_[session];
+  if (session != 0) ++of_session_[session];
 }
 
 void Reservations::add_quarantined(SlotName slot, Tier tier, ProcessId process,
                                    std::uint64_t client) {
   add(slot, tier, 0, process, client);
+  quarantine(slots_.at(slot));
+}
+
+void Reservations::quarantine(const Holder& holder) {
   ++quarantined_;
+  ++quarantined_of_[owner_of(holder)];
 }
 
 bool Reservations::take(SlotName slot, SessionId session, Tier& tier) {
@@ -42,17 +47,26 @@ std::vector<Reservations::Slot> Reservations::end_session(SessionId session) {
   for (auto& [slot, holder] : slots_) {
     if (holder.session != session) continue;
     holder.session = 0;
-    ++quarantined_;
+    quarantine(holder);
     ended.push_back({slot, holder.tier});
   }
   return ended;
 }
 
+bool Reservations::holds(ProcessId process) const noexcept {
+  const auto first = held_.lower_bound({process.pid, process.start_time, Tier{}, 0});
+  return first != held_.end() && std::get<0>(first->first) == process.pid &&
+         std::get<1>(first->first) == process.start_time;
+}
+
+// A walk over all slots is for those who have some: anybody may ask for it again and again.
 std::vector<Reservations::Slot> Reservations::end_process(ProcessId process) {
+  if (!holds(process)) return {};
   return end_quarantine([&](const Holder& holder) { return holder.process == process; });
 }
 
 std::vector<Reservations::Slot> Reservations::let_go(ProcessId process, std::uint64_t client) {
+  if (!quarantined_of_.contains({process.pid, process.start_time, client})) return {};
   return end_quarantine(
       [&](const Holder& holder) { return holder.process == process && holder.client == client; });
 }
@@ -67,6 +81,8 @@ std::vector<Reservations::Slot> Reservations::end_quarantine(Which which) {
     }
     ended.push_back({at->first, at->second.tier});
     drop_one(at->second);
+    const auto of_owner = quarantined_of_.find(owner_of(at->second));
+    if (--of_owner->second == 0) quarantined_of_.erase(of_owner);
     at = slots_.erase(at);
     --quarantined_;
   }

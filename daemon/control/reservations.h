@@ -45,6 +45,8 @@ class Reservations {
   // The client's quarantined slots, to which it says it writes no more: nobody's from now on.
   std::vector<Slot> let_go(ProcessId process, std::uint64_t client);
 
+  // Whether the process has slots, be they reserved or quarantined.
+  bool holds(ProcessId process) const noexcept;
   // Of one tier (of the device tier, on one GPU).
   std::uint32_t held_by(ProcessId process, Tier tier, std::uint32_t device) const noexcept;
   std::uint64_t held_by_session(SessionId session) const noexcept;
@@ -69,6 +71,12 @@ class Reservations {
   std::map<Purse, std::uint32_t> held_;
   std::unordered_map<SessionId, std::uint64_t> of_session_;
   void drop_one(const Holder& holder);
+  using Owner = std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>;  // process and client
+  static Owner owner_of(const Holder& holder) noexcept {
+    return {holder.process.pid, holder.process.start_time, holder.client};
+  }
+  void quarantine(const Holder& holder);
+  std::map<Owner, std::uint32_t> quarantined_of_;
   std::uint64_t quarantined_ = 0;
 };
 

@@ -34,7 +34,7 @@ std::string path_of_socket(int fd) {
 }
 
 // As much as the socket takes at once: nobody waits for a peer that is turned away.
-void tell_and_close(int socket, const Error& why) {
+void tell(int socket, const Error& why) {
   capnp::MallocMessageBuilder message;
   auto failure = message.initRoot<wire::Message>().initError();
   failure.setCode(static_cast<std::uint16_t>(why.code));
@@ -313,13 +313,19 @@ void Server::accept() {
       // No descriptor left, most likely, and the connection still waits: at once would be again and
       // again.
       spdlog::warn("accept: {}; tried again in a second", error.message());
-      accept_timer_.expires_after(kTick);
-      return accept_timer_.async_wait([this](boost::system::error_code cancelled) {
-        if (!cancelled && !stopping_) accept();
-      });
+      return accept_later();
     }
     admit(std::move(socket));
-    accept();
+    if (context_->closings.under_way() < limits::kClosingsMax) return accept();
+    spdlog::warn("nobody is let in for a second: what peers have sent takes long to close");
+    accept_later();
+  });
+}
+
+void Server::accept_later() {
+  accept_timer_.expires_after(kTick);
+  accept_timer_.async_wait([this](boost::system::error_code cancelled) {
+    if (!cancelled && !stopping_) accept();
   });
 }
 
@@ -337,8 +343,13 @@ void Server::admit(Session::Socket socket) {
   }
   if (why) {
     ++turned_away_;
-    spdlog::warn("pid {} (uid {}) is turned away: {}", peer->pid, peer->uid, why->message);
-    tell_and_close(socket.native_handle(), *why);
+    if (const auto left_out = context_->log_budget.take(steady_clock::now())) {
+      spdlog::warn("pid {} (uid {}) is turned away: {}{}", peer->pid, peer->uid, why->message,
+                   lines_left_out(*left_out));
+    }
+    tell(socket.native_handle(), *why);
+    boost::system::error_code ignored;
+    context_->closings.close(peer->uid, UniqueFd(socket.release(ignored)));
     return;
   }
   const SessionId id = next_session_++;
@@ -363,6 +374,10 @@ std::optional<Error> Server::turned_away(const Peer& peer) const {
   if (sessions_.size() >= bounds.sessions_max + of_admin) {
     return make_error(Errc::refused, std::to_string(sessions_.size()) +
                                          " sessions are open: see [limits] sessions_max");
+  }
+  if (context_->closings.of_user(peer.uid) >= limits::kClosingsPerUserMax) {
+    return make_error(Errc::refused, "sessions of user " + std::to_string(peer.uid) +
+                                         " have sent descriptors that take long to close");
   }
   const auto of_user = std::ranges::count_if(
       sessions_, [&](const auto& session) { return session.second->peer().uid == peer.uid; });
@@ -389,14 +404,19 @@ Result<void> Server::set_quota(wire::QuotaRequest::Reader request) {
 
 void Server::session_ended(SessionId id) {
   cache_->end_session(id);
-  sessions_.erase(id);
+  const auto at = sessions_.find(id);
+  const ProcessId process = at->second->process();
+  sessions_.erase(at);
+  const bool in_touch =
+      std::ranges::any_of(sessions_, [&](const auto& s) { return s.second->process() == process; });
+  if (!in_touch && !cache_->reservations().holds(process)) processes_.forget(process);
 }
 
 void Server::end_earlier(SessionId but, ProcessId process, std::uint64_t client) {
   const auto sessions = sessions_;
   for (const auto& [id, session] : sessions) {
     if (id != but && session->process() == process && session->client() == client)
-      session->end("its client has a new session");
+      session->hear_out("its client has a new session");
   }
 }
 
@@ -404,7 +424,7 @@ void Server::end_earlier(SessionId but, ProcessId process, std::uint64_t client)
 void Server::process_ended(ProcessId process) {
   const auto sessions = sessions_;
   for (const auto& [id, session] : sessions) {
-    if (session->process() == process) session->end("its process has ended");
+    if (session->process() == process) session->hear_out("its process has ended");
   }
   cache_->end_process(process);
 }

@@ -69,6 +69,7 @@ class Server {
   Result<void> take_memory();
   void watch_writers(const std::vector<ProcessId>& writers);
   void accept();
+  void accept_later();
   void admit(Session::Socket socket);
   std::uint32_t namespace_closed(std::uint16_t ns);
   // The bound on sessions that one more of this peer would pass.

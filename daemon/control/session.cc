@@ -42,17 +42,37 @@ void Session::end(const std::string& why) {
   spdlog::debug("session {} ({}, pid {}, uid {}) ends: {}", id_, name_, peer_.pid, peer_.uid, why);
   pause_.cancel();
   boost::system::error_code ignored;
-  socket_.close(ignored);
+  context_.closings.close(peer_.uid, UniqueFd(socket_.release(ignored)), reader_.take_refused());
   for (const std::uint16_t ns : namespaces_) --context_.cache.catalogue().namespaces()[ns].opened;
   namespaces_.clear();
   ended_(id_);
 }
 
+void Session::hear_out(const std::string& why) {
+  if (!open_) return;
+  std::vector<wire::Frame> frames;
+  const auto received =
+      reader_.receive(socket_.native_handle(), frames, limits::kFramesHeardOutMax);
+  if (!received) input_ended_ = received.error();
+  std::ranges::move(frames, std::back_inserter(received_));
+  while (open_ && !received_.empty() && refill_tokens()) {
+    if (auto good = handle_next(); !good) return refuse(good.error());
+  }
+  if (received_.empty() && input_ended_) return input_over();
+  end(why);
+}
+
 void Session::refuse(const Error& why) {
-  spdlog::warn("session {} ({}, pid {}, uid {}) is ended: {}", id_, name_, peer_.pid, peer_.uid,
-               why.message);
+  warn("is ended: " + why.message);
   reply_error(0, why);
   end(why.message);
+}
+
+void Session::warn(const std::string& what) {
+  const auto left_out = context_.log_budget.take(Clock::now());
+  if (!left_out) return;
+  spdlog::warn("session {} ({}, pid {}, uid {}) {}{}", id_, name_, peer_.pid, peer_.uid, what,
+               lines_left_out(*left_out));
 }
 
 void Session::excuse(Clock::time_point now) noexcept {
@@ -114,21 +134,28 @@ void Session::take_frames() {
 void Session::work() {
   while (!received_.empty()) {
     if (!refill_tokens()) return pause();
-    wire::Frame frame = std::move(received_.front());
-    received_.pop_front();
-    constexpr double kBytesOfOneRequest = 4096;
-    tokens_ -= static_cast<double>(frame.bytes()) / kBytesOfOneRequest;
-    if (auto good = handle(frame); !good) {
-      ++context_.frame_errors;
-      return refuse(good.error());
-    }
+    if (auto good = handle_next(); !good) return refuse(good.error());
     if (!open_) return;
   }
   if (!input_ended_) return wait_readable();
+  input_over();
+}
+
+void Session::input_over() {
   const Error why = *input_ended_;
   if (why.code != Errc::malformed) return end(why.message);
   ++context_.frame_errors;
   refuse(why);
+}
+
+Result<void> Session::handle_next() {
+  wire::Frame frame = std::move(received_.front());
+  received_.pop_front();
+  constexpr double kBytesOfOneRequest = 4096;
+  tokens_ -= static_cast<double>(frame.bytes()) / kBytesOfOneRequest;
+  auto good = handle(frame);
+  if (!good) ++context_.frame_errors;
+  return good;
 }
 
 // False where the session is in debt.
@@ -162,24 +189,31 @@ void Session::wait_writable() {
                      [self = shared_from_this()](boost::system::error_code error) {
                        self->write_waiting_ = false;
                        if (error || !self->open_) return;
-                       if (auto sent = self->writer_.send(self->socket_.native_handle()); !sent) {
-                         return self->end(sent.error().message);
-                       }
+                       if (auto sent = self->writer_.send(self->socket_.native_handle()); !sent)
+                         return self->output_failed(sent.error());
                        self->wait_writable();
                      });
 }
 
 void Session::reply(std::uint64_t id, const std::function<void(Builder)>& fill,
                     UniqueFd descriptor) {
-  if (!open_) return;
+  if (!open_ || !peer_reads_) return;
   capnp::MallocMessageBuilder message;
   Builder root = message.initRoot<wire::Message>();
   root.setId(id);
   fill(root);
   auto pushed = writer_.push(message, std::move(descriptor));
   if (pushed) pushed = writer_.send(socket_.native_handle());
-  if (!pushed) return end(pushed.error().message);
+  if (!pushed) return output_failed(pushed.error());
   wait_writable();
+}
+
+// A peer that has gone may have said something before, which is still to be heard: the input's end
+// ends the session.
+void Session::output_failed(const Error& why) {
+  if (why.code != Errc::unavailable) return end(why.message);
+  peer_reads_ = false;
+  writer_ = wire::FrameWriter(limits::kSessionOutputBytesMax);
 }
 
 void Session::reply_error(std::uint64_t id, const Error& error) {

@@ -21,7 +21,10 @@
 #include "daemon/control/admin_jobs.h"
 #include "daemon/control/block_cache.h"
 #include "daemon/control/client_told.h"
+#include "daemon/control/closings.h"
+#include "daemon/control/log_budget.h"
 #include "daemon/control/peer.h"
+#include "daemon/limits.h"
 #include "daemon/restart/kept_state.h"
 
 namespace kvtier::daemon {
@@ -54,6 +57,8 @@ struct SessionContext {
   std::uint64_t refused_reports = 0;  // of bad keys
   Histogram turns_us{};               // what a session did with the frames that had come
   ClientTold told{};
+  Closings closings{};
+  LogBudget log_budget{limits::kPeerLinesPerSecond};
 };
 
 class Session : public std::enable_shared_from_this<Session> {
@@ -68,7 +73,9 @@ class Session : public std::enable_shared_from_this<Session> {
   void start();
   // Closes the connection; `ended` is called once, from here or from the I/O that failed.
   void end(const std::string& why);
-  // The same, and the peer is told why, if it reads.
+  // The same, after what the peer had sent has been handled: for a peer that sends no more.
+  void hear_out(const std::string& why);
+  // Ends, and the peer is told why, if it reads.
   void refuse(const Error& why);
 
   SessionId id() const noexcept { return id_; }
@@ -104,7 +111,12 @@ class Session : public std::enable_shared_from_this<Session> {
   void wait_writable();
   void readable();
   void take_frames();
+  void output_failed(const Error& why);
+  // To the log, as far as there is room for what peers do.
+  void warn(const std::string& what);
   void work();
+  Result<void> handle_next();
+  void input_over();
   bool refill_tokens();
   void pause();
   Result<void> authorized(wire::Message::Which message) const;
@@ -163,8 +175,10 @@ class Session : public std::enable_shared_from_this<Session> {
   bool open_ = true;
   bool write_waiting_ = false;
   std::uint32_t flushes_ = 0;
-  wire::FrameReader reader_;
+  // No request has descriptors.
+  wire::FrameReader reader_{wire::FrameReader::Descriptors::refused};
   wire::FrameWriter writer_;
+  bool peer_reads_ = true;
   std::vector<std::uint16_t> namespaces_;  // by the session's handle
   std::set<std::uint32_t> known_extents_;
   std::deque<wire::Frame> received_;  // not handled yet; at most kFramesPerTurn

@@ -50,8 +50,7 @@ Result<void> Session::dispatch(wire::Message::Reader message) {
   if (auto good = authorized(message.which()); !good) {
     if (good.error().code == Errc::malformed) return good;
     ++context_.denied;
-    spdlog::warn("session {} ({}, pid {}, uid {}): {}", id_, name_, peer_.pid, peer_.uid,
-                 good.error().message);
+    warn("is refused: " + good.error().message);
     if (!rule.answered) return good;
     reply_error(id, good.error());
     return {};
@@ -298,6 +297,10 @@ Result<void> Session::on_reserve(std::uint64_t id, wire::ReserveRequest::Reader 
     auto list = root.initReserved().initSlots(static_cast<unsigned>(slots.size()));
     for (unsigned i = 0; i < slots.size(); ++i) list.set(i, slots[i]);
   });
+  // A peer that has gone never hears of them, so nobody writes to them.
+  if (!peer_reads_) {
+    for (const SlotName slot : slots) context_.cache.abandon(id_, slot);
+  }
   return {};
 }
 
@@ -357,7 +360,11 @@ Result<void> Session::on_report(wire::Report::Reader report) {
   if (keys.empty()) return {};
   // Each may have a whole record read.
   constexpr double kCost = 100;
-  tokens_ -= kCost * static_cast<double>(keys.size());
+  // Or lie among many that are held.
+  constexpr double kHeldBlocksOfOneRequest = 256;
+  tokens_ -=
+      kCost * static_cast<double>(keys.size()) +
+      static_cast<double>(context_.cache.held_by(id_).leased_blocks) / kHeldBlocksOfOneRequest;
   context_.refused_reports +=
       read_only_ ? keys.size() : context_.cache.report_bad(id_, namespaces_, keys);
   return {};

@@ -190,5 +190,28 @@ TEST_F(ReconnectTest, OldSlotsAreNotLetGoWhileSomebodyWritesToOne) {
   })) << "the block that was being written went to a slot of the old connection";
 }
 
+// They stayed quarantined for as long as the process lived.
+TEST_F(ReconnectTest, SlotsThatAreOnTheirWayWhenTheClientClosesAreHandedBack) {
+  daemon.with([](auto& s) {
+    s.ignored = {Which::RESERVE};
+    s.slots_left = {4, 4};
+  });
+  start();
+  ASSERT_TRUE(daemon.eventually([](const auto& s) {
+    const auto asked = s.seen.find(Which::RESERVE);
+    return asked != s.seen.end() && asked->second == 2;  // of each tier
+  }));
+  Gate closing("client.session.closing");
+  std::thread closer([this] {
+    cache.reset();
+    client.reset();
+  });
+  closing.wait();
+  daemon.answer_ignored();
+  closing.open();
+  closer.join();
+  EXPECT_TRUE(daemon.eventually([](const auto& s) { return s.abandoned.size() == 8; }));
+}
+
 }  // namespace
 }  // namespace kvtier::test

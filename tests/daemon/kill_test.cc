@@ -4,11 +4,11 @@
 
 #include <array>
 #include <cstdlib>
-#include <fstream>
 #include <random>
 #include <set>
 
 #include "storage/memory/slot_table.h"
+#include "tests/daemon/damage.h"
 #include "tests/daemon/server_fixture.h"
 
 namespace kvtier::daemon::testing {
@@ -159,11 +159,8 @@ class KillRun {
   void damage_a_segment() {
     for (const auto& file : std::filesystem::directory_iterator(scratch_ / "a" / "segments")) {
       if (file.path().extension() != ".seg" || random_() % 4 != 0) continue;
-      std::fstream segment(file.path(), std::ios::in | std::ios::out | std::ios::binary);
-      for (int slot = 0; slot < 7; ++slot) {
-        segment.seekp(4096 + slot * static_cast<int>(kRecordBytes) + 4096 + 10);
-        segment.put('!');
-      }
+      for (std::uint64_t slot = 0; slot < 7; ++slot)
+        damage(file.path(), 4096 + slot * kRecordBytes + 4096 + 10, std::string_view("!"));
       return;
     }
   }

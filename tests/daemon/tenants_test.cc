@@ -212,6 +212,41 @@ TEST_F(TenantsTest, one_session_holds_no_more_than_its_share_of_a_tier) {
   EXPECT_EQ(cache.lease(ns, blocks, 1).slots.size(), 20U);
 }
 
+// The prefix was cut at the session's share of the device tier although the host had all of it.
+TEST_F(TenantsTest, a_lease_past_the_share_of_the_device_tier_goes_on_in_the_host_tier) {
+  TestCache cache({.leased_percent = 50}, false);
+  const auto ns = cache.open(small_namespace("m"));
+  const auto blocks = cache.prefix(ns, 20, 1);
+  ASSERT_EQ(put_all(cache, ns, blocks), 20U);
+  ASSERT_EQ(cache.put_all(ns, blocks, Tier::device), 20U);
+  const auto held = cache.lease(ns, blocks, 1);
+  ASSERT_EQ(held.slots.size(), 20U);
+  for (std::size_t i = 0; i < blocks.size(); ++i)
+    EXPECT_EQ(held.tiers[i], i < 12 ? Tier::device : Tier::host) << i;
+  EXPECT_EQ(cache.lease(ns, blocks, 2).tiers[0], Tier::device);  // another session's share
+  cache->release(1, held.lease);
+  EXPECT_EQ(cache.lease(ns, blocks, 1).slots.size(), 20U);
+}
+
+TEST_F(TenantsTest, a_lease_past_the_share_of_the_device_tier_reads_from_disk_what_only_it_has) {
+  TestCache cache({.leased_percent = 50});
+  const auto ns = cache.open(small_namespace("m"));
+  const auto blocks = cache.prefix(ns, 20, 1);
+  ASSERT_EQ(put_all(cache, ns, blocks), 20U);
+  ASSERT_EQ(cache.put_all(ns, blocks, Tier::device), 20U);
+  cache.store().complete_all();
+  ASSERT_EQ(cache->drop(ns, TierSet{}.with(Tier::host)), 20U);
+  const auto held = cache.lease(ns, blocks, 1);
+  ASSERT_EQ(held.slots.size(), 20U);
+  EXPECT_EQ(std::ranges::count(held.tiers, Tier::disk), 8);
+  cache.store().complete_all();
+  ASSERT_EQ(cache.ready.size(), 8U);
+  for (const auto& landed : cache.ready) {
+    ASSERT_NE(landed.slot, 0U) << landed.block;
+    EXPECT_TRUE(record_is(cache.record(landed.slot), cache.known(ns).layout, blocks[landed.block]));
+  }
+}
+
 TEST_F(TenantsTest, a_block_in_many_leases_of_one_session_counts_once) {
   TestCache cache({.leased_percent = 50}, false);
   const auto ns = cache.open(small_namespace("m"));

@@ -225,20 +225,8 @@ bool WireClient::put(std::uint32_t ns, const Namespace& of, const TestBlock& blo
     filled.push_back(slots[0]);
   }
   std::uint32_t taken = 0;
-  request(
-      [&](Builder m) {
-        auto commit = m.initCommit();
-        commit.setNs(ns);
-        auto b = commit.initBlocks(1)[0];
-        b.setKey({reinterpret_cast<const kj::byte*>(&block.identity.key), sizeof(Key)});
-        b.setParent({reinterpret_cast<const kj::byte*>(&block.identity.parent), sizeof(Key)});
-        b.setBlockIndex(block.identity.block_index);
-        b.setTokens({reinterpret_cast<const kj::byte*>(block.tokens.data()),
-                     block.tokens.size() * sizeof(Token)});
-        auto list = b.initSlots(static_cast<unsigned>(filled.size()));
-        for (unsigned i = 0; i < filled.size(); ++i) list.set(i, filled[i]);
-      },
-      [&](Reader m) { taken = m.getCommitted(); });
+  request([&](Builder m) { fill_commit(m, ns, block, filled); },
+          [&](Reader m) { taken = m.getCommitted(); });
   return taken == 1;
 }
 
@@ -300,6 +288,20 @@ std::optional<WireClient::Status> WireClient::status() {
                             s.getDenied(),        s.getTurnedAway(),       s.getRefusedReports()};
           });
   return status;
+}
+
+void fill_commit(WireClient::Builder message, std::uint32_t ns, const TestBlock& block,
+                 std::span<const std::uint64_t> slots) {
+  auto commit = message.initCommit();
+  commit.setNs(ns);
+  auto b = commit.initBlocks(1)[0];
+  b.setKey({reinterpret_cast<const kj::byte*>(&block.identity.key), sizeof(Key)});
+  b.setParent({reinterpret_cast<const kj::byte*>(&block.identity.parent), sizeof(Key)});
+  b.setBlockIndex(block.identity.block_index);
+  b.setTokens({reinterpret_cast<const kj::byte*>(block.tokens.data()),
+               block.tokens.size() * sizeof(Token)});
+  auto list = b.initSlots(static_cast<unsigned>(slots.size()));
+  for (unsigned i = 0; i < slots.size(); ++i) list.set(i, slots[i]);
 }
 
 std::vector<std::byte> frame_bytes(wire::FrameHeader header, std::span<const std::byte> body) {

@@ -98,6 +98,9 @@ class WireClient {
   std::map<std::uint32_t, Extent> extents_;
 };
 
+// The commit of one block that lies in these slots.
+void fill_commit(WireClient::Builder message, std::uint32_t ns, const TestBlock& block,
+                 std::span<const std::uint64_t> slots);
 // The bytes of a frame with this header and body.
 std::vector<std::byte> frame_bytes(wire::FrameHeader header, std::span<const std::byte> body = {});
 std::vector<std::byte> message_bytes(const std::function<void(WireClient::Builder)>& fill);

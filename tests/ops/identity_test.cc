@@ -1,9 +1,9 @@
 // device + host + disk + miss = looked up, at every scrape, whatever clients do and however they
 // end: a hundred thousand random operations against a real server, with a model that knows what
 // each client asked for and what came of it.
-#include <fstream>
 #include <random>
 
+#include "tests/daemon/damage.h"
 #include "tests/ops/running_daemon.h"
 
 namespace kvtier::daemon::testing {
@@ -184,10 +184,9 @@ class IdentityTest : public ::testing::Test {
       if (file.is_regular_file()) files.push_back(file.path());
     }
     if (files.empty()) return;
-    std::fstream file(files[random() % files.size()],
-                      std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(static_cast<std::streamoff>(4096 + random() % (1000 * 1024)));
-    file.write("damaged", 7);
+    const auto& file = files[random() % files.size()];
+    const std::uint64_t at = 4096 + random() % (1000 * 1024);
+    damage(file, std::min(at, at / 4096 * 4096 + 4089), std::string_view("damaged"));
   }
 
   Client& client() { return *clients[random() % clients.size()]; }
