@@ -21,17 +21,13 @@ CacheSpaces::CacheSpaces(Namespace ns, Cache* cache)
 Result<CacheSpace> CacheSpaces::space(const std::string& salt) {
   const std::lock_guard lock(mutex_);
   if (const auto known = spaces_.find(salt); known != spaces_.end()) return known->second;
-  if (spaces_.size() == kCacheSaltsMax) {
-    return make_error(Errc::invalid,
-                      "more than " + std::to_string(kCacheSaltsMax) +
-                          " different cache salts: restart the engine, or use fewer");
-  }
   Namespace named = ns_;
   if (!salt.empty()) named.tenant = salt;
   if (auto valid = named.validate(); !valid) {
     return make_error(Errc::invalid, "the cache salt: " + valid.error().message);
   }
   CacheSpace space{id_of(named), nullptr};
+  if (spaces_.size() == kCacheSaltsMax) return space;
   if (open_) {
     auto cache = open_(named);
     if (!cache) return cache.error();

@@ -28,7 +28,8 @@ class CacheSpaces {
   // Of one cache for the empty salt, which outlives this and may be null; other salts have none.
   CacheSpaces(Namespace ns, Cache* cache);
 
-  // Errors: invalid (the salt, or too many different ones), those of Client::open().
+  // Beyond kCacheSaltsMax different salts, new ones have the engine's own pages only. Errors:
+  // invalid (the salt), those of Client::open().
   Result<CacheSpace> space(const std::string& salt);
 
  private:

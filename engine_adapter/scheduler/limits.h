@@ -16,7 +16,7 @@ inline constexpr std::uint32_t kRunningMax = 4096;
 inline constexpr std::uint32_t kWaitingMax = 1U << 20;
 // Clients whose share is remembered while they ask for nothing.
 inline constexpr std::uint32_t kIdleClientsMax = 4096;
-inline constexpr std::uint32_t kCacheSaltsMax = 1024;
+inline constexpr std::uint32_t kCacheSaltsMax = 1024;  // with a namespace of the cache
 
 // Ranges of one request on their way at once, where it computes and loads at once.
 inline constexpr std::uint32_t kPiecesInFlight = 2;

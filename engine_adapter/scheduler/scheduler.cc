@@ -89,6 +89,12 @@ SchedulerMetrics Scheduler::metrics() const {
   return metrics;
 }
 
+std::chrono::nanoseconds Scheduler::in_turn() const noexcept {
+  const auto since = turn_since_.load();
+  if (since == 0) return {};
+  return Clock::now() - Clock::time_point(Clock::duration(since));
+}
+
 void Scheduler::run() {
   bool moved = true;
   std::unique_lock lock(mutex_);
@@ -119,7 +125,9 @@ void Scheduler::run() {
       engine_->cancel_all();
       return;
     }
+    turn_since_.store(Clock::now().time_since_epoch().count());
     moved = engine_->turn();
+    turn_since_.store(0);
     const SchedulerMetrics metrics = engine_->metrics();
     lock.lock();
     metrics_ = metrics;

@@ -9,6 +9,8 @@
 // cancels what is left.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -47,6 +49,10 @@ class Scheduler {
   // Any thread.
   SchedulerMetrics metrics() const;
 
+  // Any thread. How long the step at hand has been going on; 0 between steps. A device that never
+  // ends one shows here.
+  std::chrono::nanoseconds in_turn() const noexcept;
+
  private:
   struct Arrival;
   void run();
@@ -66,6 +72,7 @@ class Scheduler {
   bool stopping_ = false;
   bool woken_ = false;
   SchedulerMetrics metrics_;
+  std::atomic<Clock::rep> turn_since_{0};  // 0: between turns
   std::thread thread_;
 };
 

@@ -27,6 +27,9 @@ inline constexpr std::chrono::seconds kWriteTimeout{30};
 inline constexpr std::chrono::seconds kDrainTimeout{5};
 inline constexpr std::size_t kDrainBytesMax = 4 * kBodyBytesMax;
 
+// A step that takes longer is taken for one that never ends: /health says so.
+inline constexpr std::chrono::seconds kStepMax{60};
+
 // Prompts are tokenised on these.
 inline constexpr unsigned kThreads = 2;
 

@@ -135,7 +135,9 @@ asio::awaitable<void> Service::handle(HttpRequest request, Reply& reply) {
   } else if (post) {
     co_await generate(std::move(request.body), chat, reply);
   } else if (path == "/health") {
-    co_await reply.whole(200, "application/json", "{\"status\":\"ok\"}");
+    const bool stuck = scheduler_.in_turn() > kStepMax;
+    co_await reply.whole(stuck ? 503 : 200, "application/json",
+                         stuck ? "{\"status\":\"stuck\"}" : "{\"status\":\"ok\"}");
   } else if (path == "/metrics") {
     std::string text = metrics_.prometheus(scheduler_.metrics());
     co_await reply.whole(200, "text/plain; version=0.0.4; charset=utf-8", std::move(text));

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "engine_adapter/engine/sampler.h"
 
 namespace kvtier::engine::test {
@@ -80,6 +82,29 @@ TEST(CostModel, ChoosesTheFasterAndBothWhereTheyAreNear) {
   }
   EXPECT_EQ(plan_at(30).mode, LoadMode::compute);
   EXPECT_EQ(plan_at(30).reason, LoadReason::compute_is_faster);
+}
+
+// Blocks of 16 tokens and 1 MiB, on disks of 0.2 to 5 GB/s, whose times are measured with noise.
+TEST(CostModel, TakesNoWayThatIsMoreThanAFewPerCentSlowerThanTheBetter) {
+  for (const double rate : {0.2e9, 1e9, 5e9}) {
+    for (const double noise : {0.0, 0.02, 0.05}) {
+      const CostModel model = measured(rate, noise);
+      for (std::uint32_t tokens = 512; tokens <= 65536; tokens *= 2) {
+        const double bytes = tokens / 16 * 1048576.0;
+        const StepWork work = StepWork::of(0, tokens, 512);
+        const double load = kFixed + bytes / rate;
+        const double compute = true_compute(work);
+        const LoadMode mode = model.plan(on_disk(bytes), work).mode;
+        const double taken = mode == LoadMode::load      ? load
+                             : mode == LoadMode::compute ? compute
+                                                         : load * compute / (load + compute);
+        EXPECT_LE(taken, 1.05 * std::min(load, compute))
+            << rate << " B/s, " << tokens << " tokens: " << name(mode);
+        const double ratio = load / compute;
+        EXPECT_TRUE(mode == LoadMode::both || ratio <= 1 / 2.9 || ratio >= 2.9) << ratio;
+      }
+    }
+  }
 }
 
 TEST(CostModel, WithNothingMeasuredTheDiskIsTriedBesideComputingAndMemoryIsTrusted) {
