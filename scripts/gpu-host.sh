@@ -211,7 +211,7 @@ bench_serve() {
     --deadline-seconds 580
   # A pool that cannot keep every conversation.
   bench serve_chats timeout -k 5 300 "$program" "${options[@]}" --workload shared_prompt --workload chat \
-    --pool-tokens 49152 --running-max 64 --host-capacity 16GiB --deadline-seconds 280
+    --pool-tokens 40960 --running-max 64 --host-capacity 16GiB --deadline-seconds 280
 }
 
 # bench NAME COMMAND...: its JSON rows become rows of the table.
