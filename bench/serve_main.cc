@@ -18,7 +18,7 @@ Examples:
   kvtier-serve-bench --model engine_adapter/models/docs-4m
       The three workloads on the CPU.
   kvtier-serve-bench --random-weights llama-3.1-8b --device cuda --workload document_qa
-      --pool-tokens 131072 --running-max 12 --device-capacity 16GiB --host-capacity 32GiB
+      --pool-tokens 131072 --running-max 4 --device-capacity 16GiB --host-capacity 32GiB
       Questions over documents of 8,192 to 32,000 tokens on a GPU.
 
 Each workload is drawn from --seed: the same seed, the same requests. Sessions arrive as a Poisson process.

@@ -207,11 +207,11 @@ bench_serve() {
   local options=(--random-weights llama-3.1-8b --device cuda --dir "$results" --device-capacity 16GiB
     --host-extent 1GiB)
   bench serve_documents timeout -k 5 600 "$program" "${options[@]}" --workload document_qa \
-    --pool-tokens 131072 --running-max 12 --host-capacity 32GiB --trial-seconds 15 --search-seconds 90 \
+    --pool-tokens 131072 --running-max 4 --host-capacity 32GiB --trial-seconds 15 --search-seconds 90 \
     --deadline-seconds 580
   # A pool that cannot keep every conversation.
   bench serve_chats timeout -k 5 300 "$program" "${options[@]}" --workload shared_prompt --workload chat \
-    --pool-tokens 49152 --running-max 64 --host-capacity 16GiB --deadline-seconds 280
+    --sessions 48 --pool-tokens 32768 --running-max 12 --host-capacity 16GiB --deadline-seconds 280
 }
 
 # bench NAME COMMAND...: its JSON rows become rows of the table.

@@ -71,6 +71,7 @@ class Engine {
   void start(LiveRequest& live);
   void start_branch(LiveRequest& live, Branch& branch, LoadPolicy policy);
   std::uint32_t pages_wanted(const LiveRequest& live) const;
+  std::uint32_t pages_missing(const LiveRequest& live) const;
   bool make_room(std::uint32_t pages, const LiveRequest& live);
   LiveRequest* victim_of(const LiveRequest& live);
 

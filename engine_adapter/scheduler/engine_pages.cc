@@ -26,17 +26,21 @@ bool Engine::admit() {
   bool admitted = false;
   for (;;) {
     std::uint32_t running = 0;
-    std::uint32_t branches = 0;
+    std::uint32_t promised = 0;
     for (const auto& [id, live] : live_) {
       if (live->state != State::running) continue;
       ++running;
-      branches += live->width();
+      promised += live->width() + pages_missing(*live);
     }
     LiveRequest* const live = next_to_admit();
     if (live == nullptr || running >= options_.running_max) return admitted;
-    // With a page for each of those that are there already they are not parked in the next step.
+    // Of those that are there already each goes on to the end of what it has, and a page beyond.
+    // Let in on pages that one before it has yet to take, this one would be parked for it, come
+    // back at once, and so for ever.
     const std::uint32_t free = pool_.pages_free() + pool_.pages_idle();
-    if (free < std::min(pages_wanted(*live) + branches, pool_.pages())) return admitted;
+    std::uint32_t needed = pages_wanted(*live) + promised;
+    if (running == 0) needed = std::min(needed, pool_.pages());
+    if (free < needed) return admitted;
     start(*live);
     admitted = true;
   }
@@ -54,6 +58,20 @@ std::uint32_t Engine::pages_wanted(const LiveRequest& live) const {
     if (!branch->ended) pages += blocks(branch->tokens.size()) - shared;
   }
   return pages;
+}
+
+// Of the tokens it has, those without a page yet.
+std::uint32_t Engine::pages_missing(const LiveRequest& live) const {
+  const std::uint32_t block_tokens = pool_.layout().block_tokens;
+  std::uint32_t missing = 0;
+  for (const auto& branch : live.branches) {
+    if (branch->ended) continue;
+    const auto blocks =
+        static_cast<std::uint32_t>((branch->tokens.size() + block_tokens - 1) / block_tokens);
+    const auto there = static_cast<std::uint32_t>(branch->sequence->records().size());
+    missing += blocks - std::min(blocks, there);
+  }
+  return missing;
 }
 
 void Engine::start(LiveRequest& live) {

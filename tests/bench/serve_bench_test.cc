@@ -11,7 +11,7 @@ namespace {
 
 std::map<std::string, nlohmann::json> rows_of(const std::string& arguments) {
   const auto outcome = e2e::run(std::string(KVTIER_SERVE_BENCH) + " --model " + KVTIER_MODEL +
-                                " --size tiny --pool-tokens 1024 --host-capacity 64MiB"
+                                " --size tiny --host-capacity 64MiB"
                                 " --host-extent 16MiB --deadline-seconds 200 --json " +
                                 arguments);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
@@ -57,7 +57,7 @@ void expect_no_difference(const std::map<std::string, nlohmann::json>& rows,
 }
 
 TEST(ServeBench, measures_a_shared_prompt_and_a_chat_with_the_cache_and_without) {
-  const auto rows = rows_of("--workload shared_prompt --workload chat");
+  const auto rows = rows_of("--pool-tokens 1024 --workload shared_prompt --workload chat");
   for (const std::string workload : {"shared_prompt", "chat"}) {
     for (const std::string mode : {".without_cache", ".with_cache"}) {
       expect_figures(rows, workload + mode);
@@ -71,8 +71,9 @@ TEST(ServeBench, measures_a_shared_prompt_and_a_chat_with_the_cache_and_without)
 // Nothing stays in the engine's own pages, so that documents come from the daemon.
 TEST(ServeBench, finds_the_rates_at_which_questions_about_documents_hold_the_bound) {
   const auto rows = rows_of(
-      "--workload document_qa --no-own-pages --rate 5 --first-token-bound-ms 60000"
-      " --trial-seconds 0.5 --search-seconds 0");
+      "--workload document_qa --pool-tokens 1024 --no-own-pages --rate 5 --first-token-bound-ms "
+      "60000"
+      " --trial-seconds 60 --search-seconds 0");
   for (const std::string mode : {".without_cache", ".with_cache", ".with_cache.from_cold"}) {
     expect_figures(rows, "document_qa" + mode);
   }
@@ -81,6 +82,14 @@ TEST(ServeBench, finds_the_rates_at_which_questions_about_documents_hold_the_bou
   EXPECT_EQ(value(rows, "document_qa.without_cache.tokens_from.host"), 0);
   EXPECT_GT(value(rows, "document_qa.cached_beforehand"), 0);
   EXPECT_GT(value(rows, "document_qa.with_cache.tokens_from.host"), 0);
+  expect_no_difference(rows, "document_qa");
+}
+
+// Two documents, and pages for one: whoever was parked came back at once onto the other's pages.
+TEST(ServeBench, gets_on_where_two_documents_do_not_fit_into_the_pool) {
+  const auto rows = rows_of(
+      "--workload document_qa --pool-tokens 512 --running-max 2 --rate 5"
+      " --first-token-bound-ms 60000 --trial-seconds 60 --search-seconds 0");
   expect_no_difference(rows, "document_qa");
 }
 
