@@ -66,6 +66,8 @@ class Model {
   virtual Stream stream() const noexcept { return {}; }
   // Returns once every step has been computed.
   virtual void wait() {}
+  // Whether a step is still being computed. Does not wait.
+  virtual bool computing() { return false; }
   // Whether steps can attend to records in the cache's device tier.
   virtual bool reads_device_tier() const noexcept { return false; }
 

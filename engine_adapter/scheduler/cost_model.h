@@ -69,6 +69,7 @@ class CostModel {
   // Blocks were copied out of a tier in memory.
   void note_copy(Tier from, double bytes, double seconds) noexcept;
   void note_compute(const StepWork& work, double seconds) noexcept;
+  bool compute_known() const noexcept { return compute_.known(); }
 
   std::optional<double> load_seconds(const RangeBytes& bytes) const noexcept;
   std::optional<double> compute_seconds(const StepWork& work) const noexcept;

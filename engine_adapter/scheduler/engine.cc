@@ -209,8 +209,9 @@ bool Engine::turn() {
   if (!inputs.empty()) {
     run(inputs);
     moved = true;
+  } else if (unmeasured_.steps > 0 && !model_.computing()) {
+    note_measured();  // what comes now is time in which nothing is computed
   }
-  if (!moved) unmeasured_ = {};  // it would be time in which nothing was computed
   sweep();
   return moved;
 }

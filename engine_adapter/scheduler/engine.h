@@ -98,6 +98,7 @@ class Engine {
   bool settle(Input& input, bool waited);
   void offer_new(LiveRequest& live, Branch& branch);
   void measure(std::span<const Input> inputs, bool waited, Clock::time_point begun);
+  void note_measured();
 
   // Tokens (engine_answers.cc).
   void take_choices(std::span<Input> inputs, std::span<const char> good);

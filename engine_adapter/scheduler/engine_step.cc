@@ -274,7 +274,8 @@ void Engine::offer_new(LiveRequest& live, Branch& branch) {
   branch.computed.clear();
 }
 
-// A model that computes behind the host's back is measured over all steps between two waits.
+// A model that computes behind the host's back is measured over all steps up to a wait, or to where
+// it has come to the end of them.
 void Engine::measure(std::span<const Input> inputs, bool waited, Clock::time_point begun) {
   const auto now = Clock::now();
   ++metrics_.steps;
@@ -291,10 +292,16 @@ void Engine::measure(std::span<const Input> inputs, bool waited, Clock::time_poi
     work += {0, rows.rows, rows.pairs};
   }
   unmeasured_ += work;
-  if (!waited) return;
+  // Once in an engine's life: until then nobody knows whether to load or to compute.
+  if (!waited && (costs_.compute_known() || work.rows < kMeasuredRowsMin)) return;
+  if (!waited) model_.wait();
+  note_measured();
+}
+
+void Engine::note_measured() {
   if (unmeasured_.rows >= kMeasuredRowsMin * unmeasured_.steps) {
     costs_.note_compute(unmeasured_,
-                        std::chrono::duration<double>(now - unmeasured_since_).count());
+                        std::chrono::duration<double>(Clock::now() - unmeasured_since_).count());
   }
   unmeasured_ = {};
 }

@@ -22,6 +22,9 @@ inline constexpr std::uint32_t kCacheSaltsMax = 1024;  // with a namespace of th
 inline constexpr std::uint32_t kPiecesInFlight = 2;
 // A range takes at most this part of the request's deadline, as far as that can be told.
 inline constexpr double kPieceDeadlinePart = 0.25;
+// Blocks that are asked for to learn how fast the disk is: a slow one has given them by the time
+// that the rest is computed.
+inline constexpr std::uint32_t kBlocksToTellRate = 32;
 // How often what a parked request leaves behind is offered to the cache, until all of it is held.
 inline constexpr int kParkingOffersMax = 3;
 // How often a computed block is offered to the cache, until it takes it; the first wait between two

@@ -192,7 +192,7 @@ std::uint32_t PrefixFill::pieces_in_flight() const {
 }
 
 // Of the blocks between `front` and the last range asked for, how many would be better loaded: both
-// sides then come to their end at the same time. With no rates known, half of them.
+// sides then come to their end at the same time. With no rates known, as many as tell the disk's.
 std::uint32_t PrefixFill::share_of_loading(std::uint32_t front) const {
   const std::uint32_t gap = unasked_end_ - front;
   double in_flight = 0;
@@ -205,7 +205,7 @@ std::uint32_t PrefixFill::share_of_loading(std::uint32_t front) const {
   const auto load = parts_.costs.load_seconds(one);
   const auto compute = parts_.costs.compute_seconds(
       StepWork::of(front * block_tokens_, unasked_end_ * block_tokens_, parts_.step_tokens));
-  if (!load || !compute || *load + *compute <= 0) return (gap + 1) / 2;
+  if (!load || !compute || *load + *compute <= 0) return std::min(kBlocksToTellRate, (gap + 1) / 2);
   const double loads_per_s = gap / std::max(*load, 1e-9);
   const double computes_per_s = gap / std::max(*compute, 1e-9);
   const double share =

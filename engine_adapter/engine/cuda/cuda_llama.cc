@@ -142,6 +142,13 @@ void CudaLlama::wait() {
   kc::check(cudaStreamSynchronize(stream_), "a step");
 }
 
+bool CudaLlama::computing() {
+  const cudaError_t state = cudaStreamQuery(stream_);
+  if (state == cudaErrorNotReady) return true;
+  kc::check(state, "a step");
+  return false;
+}
+
 void CudaLlama::drop_graphs() noexcept {
   for (const auto& [key, graph] : graphs_) cudaGraphExecDestroy(graph);
   graphs_.clear();

@@ -46,6 +46,7 @@ class CudaLlama : public Model {
 
   Stream stream() const noexcept override { return {stream_}; }
   void wait() override;
+  bool computing() override;
   bool reads_device_tier() const noexcept override { return true; }
   bool rows_are_independent() const noexcept override { return false; }
   const ModelConfig& config() const noexcept override { return config_; }
