@@ -84,8 +84,17 @@ TEST_F(BatchedEngine,
        answers_stay_the_same_with_a_daemon_killed_in_the_middle_and_requests_cancelled) {
   SharedPrompts prompts(model_->config.vocab_size, 8, 11);
   std::vector<Asked> all;
-  for (int round = 0; round < 6; ++round) {
+  // Whether answers grow past the pool together depends on their turns: more rounds until they
+  // have.
+  constexpr int kRounds = 6, kRoundsMax = 60;
+  for (int round = 0;
+       round < kRounds || (scheduler_->metrics().preemptions == 0 && round < kRoundsMax); ++round) {
     std::vector<Asked> cancelled;
+    for (int i = 0; i < 2; ++i) {
+      auto request = prompts.next();
+      request.tokens_max = 200;
+      all.push_back(ask(request));
+    }
     for (int i = 0; i < 12; ++i) {
       auto request = prompts.next();
       request.tokens_max = static_cast<std::uint32_t>(prompts.draw(1, 60));

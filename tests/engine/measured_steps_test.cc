@@ -42,7 +42,7 @@ class ModelBehind final : public Model {
 // Half of a prompt comes from a disk that takes its time, the engine has computed the other half:
 // the rate of computing is known, and the time of waiting is no part of it.
 TEST(MeasuredSteps, WaitingForTheDiskIsNoTimeOfComputing) {
-  constexpr std::uint32_t kTokens = 330;
+  constexpr std::uint32_t kTokens = 650;
   const auto model = TestModel::make_small();
   FakeCache cache(model->ns(kScheduledFormat));
   Request request;
@@ -57,7 +57,7 @@ TEST(MeasuredSteps, WaitingForTheDiskIsNoTimeOfComputing) {
   cache.tier = Tier::disk;
   cache.settle_delay = 1'000'000'000;
 
-  TestEngine parts(*model, kScheduledFormat, 32, 64);
+  TestEngine parts(*model, kScheduledFormat, 128, 64);
   ModelBehind behind(parts.llama);
   DirectLeases leases;
   Engine engine(behind, *parts.pool, leases, {.load_policy = LoadPolicy::always_both});
@@ -72,11 +72,11 @@ TEST(MeasuredSteps, WaitingForTheDiskIsNoTimeOfComputing) {
   cache.settle_delay = 0;
   engine.cancel_all();
   Request next = request;
-  next.prompt = random_tokens(40, model->config.vocab_size, 4);
+  next.prompt = random_tokens(250, model->config.vocab_size, 4);
   engine.add(RequestId(2), next, {id_of(parts.ns), nullptr}, std::make_shared<Collected>());
   while (!engine.idle()) engine.turn();
 
-  const auto seconds = engine.costs().compute_seconds(StepWork::of(0, kTokens, 32));
+  const auto seconds = engine.costs().compute_seconds(StepWork::of(0, kTokens, 128));
   ASSERT_TRUE(seconds);
   EXPECT_LT(*seconds, 0.7);
 }
