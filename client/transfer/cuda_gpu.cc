@@ -255,6 +255,9 @@ bool CudaGpu::copy_record(const session::SlotRef& from, const session::SlotRef& 
                           std::size_t bytes) noexcept {
   const OnDevice on(device_);
   const cudaStream_t stream = streams_.on_device.get();
+  // See CudaLoad::copy_unpinned().
+  const bool unpinned = from.gpu_address() == nullptr || to.gpu_address() == nullptr;
+  if (unpinned && cudaStreamSynchronize(stream) != cudaSuccess) return false;
   return cudaMemcpyAsync(to.bytes().data(), from.bytes().data(), bytes, cudaMemcpyDefault,
                          stream) == cudaSuccess &&
          cudaStreamSynchronize(stream) == cudaSuccess;

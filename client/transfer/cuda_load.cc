@@ -1,6 +1,7 @@
 #include "client/transfer/cuda_load.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "client/base/units.h"
 #include "client/record/record.h"
@@ -22,8 +23,8 @@ constexpr std::uint32_t kFarThreadBlocks = 16;
 constexpr std::uint64_t kGroupBytes = 8_MiB;
 // Of one record: where the copy engine has come up to its rate.
 constexpr std::uint64_t kRowBytes = 128_KiB;
-// Records in host memory that is not pinned, on their way through the card's memory.
-constexpr std::size_t kStagedRecords = 16;
+// Records in host memory that is not pinned, on their way through memory that is.
+constexpr std::size_t kStagedRecords = 8;
 
 }  // namespace
 
@@ -218,32 +219,29 @@ Result<void> CudaLoad::follow(Stream stream) {
   return {};
 }
 
-// Slow and always right: the driver takes each record through pinned memory of its own. K and V
-// pages are filled from the card's memory, a few records at a time.
+// Slow and always right, through pinned memory, by a function that the stream calls. The driver's
+// own way out of memory that is not pinned would have this thread wait for all that the engine has
+// launched, under a lock that pinning and other threads' launches need.
 Result<void> CudaLoad::copy_unpinned() {
   if (unpinned_.empty()) return {};
-  if (pages_.of_records()) {
-    for (const RecordCopy& copy : unpinned_) {
-      check(cudaMemcpyAsync(pages_.record(copy.block), copy.from, layout_.record_bytes,
-                            cudaMemcpyDefault, stream_),
-            "a copy of memory that is not pinned");
-    }
-    return {};
-  }
-  auto staging =
-      gpu_->pools().memory(CudaPools::Kind::device, kStagedRecords * layout_.record_bytes);
+  auto staging = gpu_->pools().memory(CudaPools::Kind::host, kStagedRecords * layout_.record_bytes);
   if (!staging) return staging.error();
   staging_ = std::move(*staging);
   for (std::size_t at = 0; at < unpinned_.size(); at += kStagedRecords) {
     const std::size_t count = std::min(kStagedRecords, unpinned_.size() - at);
+    Staged& staged = staged_.emplace_back();
+    staged.bytes = layout_.record_bytes;
     Part part;
+    part.thread_blocks = kFarThreadBlocks;
+    part.on_device = false;
     for (std::size_t n = 0; n < count; ++n) {
-      std::byte* staged = staging_.get() + n * layout_.record_bytes;
-      check(cudaMemcpyAsync(staged, unpinned_[at + n].from, layout_.record_bytes, cudaMemcpyDefault,
-                            stream_),
-            "a copy of memory that is not pinned");
-      part.copies.push_back({staged, unpinned_[at + n].block});
+      std::byte* const to = staging_.get() + n * layout_.record_bytes;
+      staged.copies.push_back({unpinned_[at + n].from, to});
+      part.copies.push_back({to, unpinned_[at + n].block});
     }
+    check(cudaLaunchHostFunc(
+              stream_, [](void* of) { copy_staged(*static_cast<Staged*>(of)); }, &staged),
+          "a copy of memory that is not pinned");
     auto table = gpu_->pools().memory(CudaPools::Kind::host, table_bytes(count));
     if (!table) return table.error();
     part.table_read = part.table_written = table->get();
@@ -252,6 +250,10 @@ Result<void> CudaLoad::copy_unpinned() {
     staging_tables_.push_back(std::move(*table));  // until the load has ended
   }
   return {};
+}
+
+void CudaLoad::copy_staged(const Staged& staged) noexcept {
+  for (const Staged::Copy& copy : staged.copies) std::memcpy(copy.to, copy.from, staged.bytes);
 }
 
 // From, then where to: the record's page, or the K and the V page of each layer.

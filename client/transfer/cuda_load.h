@@ -6,6 +6,7 @@
 // slots of the device tier before the load ends.
 #pragma once
 
+#include <deque>
 #include <mutex>
 #include <vector>
 
@@ -44,6 +45,15 @@ class CudaLoad final : public Loading {
     std::byte* table_written = nullptr;     // its pointers, as the CPU writes them
     const std::byte* table_read = nullptr;  // and as the device reads them
   };
+  // Records that the CPU copies to pinned memory when the stream comes to it.
+  struct Staged {
+    struct Copy {
+      const std::byte* from;
+      std::byte* to;
+    };
+    std::vector<Copy> copies;
+    std::size_t bytes = 0;  // of each
+  };
   struct Promotion {
     std::uint32_t block;
     session::ReservedSlot slot;
@@ -62,6 +72,7 @@ class CudaLoad final : public Loading {
   Result<void> launch(Stream stream);
   Result<void> follow(Stream stream);
   Result<void> copy_unpinned();
+  static void copy_staged(const Staged& staged) noexcept;
   Result<void> send_tables(std::size_t runs_bytes);
   std::size_t table_bytes(std::size_t copies) const noexcept;
   void write_table(const Part& part) const;
@@ -87,7 +98,8 @@ class CudaLoad final : public Loading {
   std::vector<Promotion> promotions_;
   const std::byte* promotions_table_ = nullptr;
   CudaPools::Memory host_table_, table_;  // the same bytes, written here and read there
-  CudaPools::Memory staging_;             // of unpinned records for K and V pages
+  CudaPools::Memory staging_;             // pinned, for unpinned records
+  std::deque<Staged> staged_;             // the stream has pointers to them
   std::vector<CudaPools::Memory> staging_tables_;
   std::vector<Group> groups_;
   CudaPools::Event done_;

@@ -108,6 +108,14 @@ Result<void> CudaWriteBackJob::try_launch(Batch& batch) {
   check(cudaEventRecord(ready->get(), on_device), "an event of a write-back");
   for (const CudaStream& stream : streams.to_host)
     check(cudaStreamWaitEvent(stream.get(), ready->get(), 0), "an event of a write-back");
+  // The driver waits for what is before a copy to memory that is not pinned, and pinning and other
+  // threads' launches then wait for the driver: here only this thread does.
+  const auto unpinned = [](const Filling& filling) {
+    return filling.slots.host->ref.gpu_address() == nullptr;
+  };
+  if (std::ranges::any_of(batch.blocks, unpinned)) {
+    check(cudaEventSynchronize(ready->get()), "an event of a write-back");
+  }
   copy_to_host(batch);
   if (auto good = copy_to_device(batch); !good) return good;
   for (const cudaStream_t stream :

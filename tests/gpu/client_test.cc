@@ -99,6 +99,8 @@ class GpuClientTest : public testing::Test {
     EXPECT_TRUE(by.client->flush(soon()));
   }
 
+  void expect_ordered(const Engine& by, std::span<const Token> prompt, std::size_t blocks);
+
   const Namespace ns = test_namespace();
   const RecordLayout layout = RecordLayout::of(ns);
   std::unique_ptr<e2e::DaemonProcess> daemon;
@@ -381,17 +383,16 @@ struct Barrier {
   std::atomic<bool> opened{false};
 };
 
-TEST_F(GpuClientTest, a_load_waits_for_the_engines_stream_and_the_stream_for_each_layer) {
-  constexpr std::size_t kBlocks = 12;
-  const auto prompt = written(6, kBlocks);
-  daemon->drop(kDevice);
-  Lease lease = leased(engine, prompt, kBlocks, Tier::host);
-  RecordPages pages(layout, kBlocks);
-  RecordPages copy(layout, kBlocks);
+// A load is launched while the engine's stream is held, and so are reads of its layers.
+void GpuClientTest::expect_ordered(const Engine& by, std::span<const Token> prompt,
+                                   std::size_t blocks) {
+  Lease lease = leased(by, prompt, blocks, Tier::host);
+  RecordPages pages(layout, blocks);
+  RecordPages copy(layout, blocks);
   // What the test launches itself is loaded: loading may wait for the device.
   ASSERT_EQ(cudaMemsetAsync(pages.data(), 0x44, pages.bytes(), stream), cudaSuccess);
   ASSERT_EQ(cudaMemcpy2DAsync(copy.data(), layout.record_bytes, pages.data(), layout.record_bytes,
-                              16, kBlocks, cudaMemcpyDeviceToDevice, stream),
+                              16, blocks, cudaMemcpyDeviceToDevice, stream),
             cudaSuccess);
   ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
   Barrier barrier(stream);
@@ -406,14 +407,37 @@ TEST_F(GpuClientTest, a_load_waits_for_the_engines_stream_and_the_stream_for_eac
                                 ? layout.record_bytes
                                 : layout.header_bytes + (layer + 1) * layout.layer_bytes;
     ASSERT_EQ(cudaMemcpy2DAsync(copy.data() + begin, layout.record_bytes, pages.data() + begin,
-                                layout.record_bytes, end - begin, kBlocks, cudaMemcpyDeviceToDevice,
+                                layout.record_bytes, end - begin, blocks, cudaMemcpyDeviceToDevice,
                                 stream),
               cudaSuccess);
   }
   barrier.let_go();
   ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
-  EXPECT_EQ(right_records(copy.download(), ns, prompt, kBlocks), kBlocks);
-  EXPECT_EQ(load->finish(), kBlocks);
+  EXPECT_EQ(right_records(copy.download(), ns, prompt, blocks), blocks);
+  EXPECT_EQ(load->finish(), blocks);
+  lease.release();
+  // Promotions have reached the daemon.
+  EXPECT_TRUE(by.client->flush(soon()));
+}
+
+TEST_F(GpuClientTest, a_load_waits_for_the_engines_stream_and_the_stream_for_each_layer) {
+  constexpr std::size_t kBlocks = 12;
+  const auto prompt = written(6, kBlocks);
+  daemon->drop(kDevice);
+  expect_ordered(engine, prompt, kBlocks);
+}
+
+// Pinning begins when a client hears of an extent: the first loads find it not pinned yet.
+TEST_F(GpuClientTest,
+       a_load_from_memory_that_is_not_pinned_yet_waits_for_nothing_on_the_engines_thread) {
+  constexpr std::size_t kBlocks = 12;
+  const auto prompt = written(8, kBlocks);
+  for (int round = 0; round < 8; ++round) {
+    SCOPED_TRACE(round);
+    daemon->drop(kDevice);
+    const Engine fresh = connect(0);
+    expect_ordered(fresh, prompt, kBlocks);
+  }
 }
 
 TEST_F(GpuClientTest, a_write_back_waits_for_the_engines_stream) {
