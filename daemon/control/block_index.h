@@ -100,6 +100,14 @@ class BlockIndex {
     }
   }
 
+  // Gives the memory of so many entries, from this one on, and of their links in a tier. On any
+  // thread: entries are used in the order of their numbers, so a restart has it done ahead.
+  void populate(std::uint32_t first, std::uint32_t count, Tier tier) const noexcept {
+    blocks_.populate(first, count);
+    parents_.populate(first, count);
+    links_[index_of(tier)].populate(first, count);
+  }
+
  private:
   void prefetch_entry(const Key& key) const noexcept;
 

@@ -56,6 +56,10 @@ class Catalogue {
   // Asks the processor to load what looking these keys up, or adding and placing them, will read
   // first. The more at once the better, up to a few dozen.
   void prefetch(std::span<const Key> keys) const noexcept { index_.prefetch(keys); }
+  // See BlockIndex::populate().
+  void populate(std::uint32_t first, std::uint32_t count, Tier tier) const noexcept {
+    index_.populate(first, count, tier);
+  }
   // Whatever its namespace, doomed or not.
   BlockId find_any(const Key& key) const noexcept { return index_.find(key); }
   bool taken(const Key& key) const noexcept { return find_any(key) != kNoBlock; }

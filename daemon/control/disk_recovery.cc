@@ -3,12 +3,65 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <thread>
 #include <utility>
 
 #include "client/base/points.h"
 #include "daemon/control/disk_tier.h"
 
 namespace kvtier::daemon {
+
+namespace {
+
+// Has the kernel give the index its memory a little before it is used, on a thread of its own: in a
+// virtual machine, whose host gives pages slowly, that is a third of the restart of a large one. A
+// small one ends before it begins.
+class MemoryAhead {
+ public:
+  explicit MemoryAhead(const Catalogue& catalogue)
+      : catalogue_(catalogue), thread_([this] { run(); }) {}
+  ~MemoryAhead() {
+    reached(kEnd);
+    thread_.join();
+  }
+  MemoryAhead(const MemoryAhead&) = delete;
+
+  // So many entries are in use.
+  void reached(std::uint32_t entries) noexcept {
+    if (entries != kEnd && entries < told_ + kPiece) return;
+    told_ = entries;
+    reached_.store(entries);
+    reached_.notify_one();
+  }
+
+ private:
+  static constexpr std::uint32_t kPiece = 1U << 16;
+  static constexpr std::uint32_t kAhead = 8 * kPiece;
+  static constexpr std::uint32_t kEnd = ~0U;
+
+  void run() noexcept {
+    std::uint32_t done = 0;
+    for (std::uint32_t seen = 0;;) {
+      reached_.wait(seen);
+      seen = reached_.load();
+      if (seen == kEnd) return;
+      done = std::max(done, seen);
+      while (done < std::min(catalogue_.capacity(), seen + kAhead) && reached_.load() == seen) {
+        const std::uint32_t count = std::min(kPiece, catalogue_.capacity() - done);
+        catalogue_.populate(done, count, Tier::disk);
+        done += count;
+      }
+    }
+  }
+
+  const Catalogue& catalogue_;
+  std::uint32_t told_ = 0;
+  std::atomic<std::uint32_t> reached_{0};
+  std::thread thread_;
+};
+
+}  // namespace
 
 Result<void> DiskTier::open_namespaces() {
   if (std::exchange(namespaces_opened_, true)) return {};
@@ -27,6 +80,7 @@ Result<void> DiskTier::open_namespaces() {
 
 Result<std::uint64_t> DiskTier::recover() {
   std::vector<Recovered> order;
+  order.reserve(catalogue_.capacity());  // of which only what is used gets memory
   // All namespaces first: one store may know of a namespace what another, whose index was lost,
   // does not.
   if (auto good = open_namespaces(); !good) return good.error();
@@ -62,6 +116,7 @@ Result<void> DiskTier::take_over_all(std::uint32_t number, std::vector<Recovered
     unusable.push_back(entry.identity.key);
   };
   DiskDevice& on = device(number);
+  MemoryAhead ahead(catalogue_);
   std::size_t next_progress = order.size();
   // A piece is taken over while what the next will read is on its way from memory.
   const auto turn = [&] {
@@ -72,6 +127,7 @@ Result<void> DiskTier::take_over_all(std::uint32_t number, std::vector<Recovered
     for (const auto& entry : before) take(entry);
     before.swap(piece);
     piece.clear();
+    ahead.reached(catalogue_.size());
     if (order.size() < next_progress) return;
     next_progress = order.size() + kBlocksPerProgress;
     if (on_recovering) on_recovering(on.directory(), order.size());

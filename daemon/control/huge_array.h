@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "client/base/check.h"
+#include "client/base/fd.h"
 
 namespace kvtier::daemon {
 
@@ -30,6 +31,14 @@ class HugeArray {
   ~HugeArray() { ::munmap(data_, bytes_); }
   HugeArray(const HugeArray&) = delete;
   HugeArray& operator=(const HugeArray&) = delete;
+
+  // Gives elements [first, first + count) their memory now. On any thread.
+  void populate(std::size_t first, std::size_t count) const noexcept {
+    constexpr std::size_t kPage = 4096;
+    const std::size_t begin = first * sizeof(T) / kPage * kPage;
+    auto* const bytes = reinterpret_cast<std::byte*>(data_);
+    populate_in_pieces({bytes + begin, bytes + (first + count) * sizeof(T)});
+  }
 
   T& operator[](std::size_t at) noexcept { return data_[at]; }
   const T& operator[](std::size_t at) const noexcept { return data_[at]; }

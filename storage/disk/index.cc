@@ -13,8 +13,10 @@
 #include <shared_mutex>
 #include <string>
 #include <system_error>
+#include <thread>
 
 #include "client/base/check.h"
+#include "client/base/fd.h"
 #include "storage/disk/allocated_bytes.h"
 #include "storage/disk/index_options.h"
 #include "storage/disk/points.h"
@@ -327,6 +329,13 @@ Result<Index::Contents> Index::load() const {
   std::uint64_t about = 0;
   (void)impl_->db->GetIntProperty(impl_->families[kRecords], "rocksdb.estimate-num-keys", &about);
   contents.entries.reserve(about);
+  // The memory of millions of entries takes a while to come; the scan does not wait for it.
+  const std::jthread populating([reserved = contents.entries.data(), about] {
+    constexpr std::uintptr_t kPage = 4096;
+    const auto begin = (reinterpret_cast<std::uintptr_t>(reserved) + kPage - 1) / kPage * kPage;
+    const auto end = reinterpret_cast<std::uintptr_t>(reserved + about);
+    if (begin < end) populate_in_pieces({reinterpret_cast<std::byte*>(begin), end - begin});
+  });
   const auto records = impl_->iterate(kRecords);
   const auto stamps = impl_->iterate(kStamps);
   for (; records->Valid(); records->Next()) {
