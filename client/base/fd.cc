@@ -75,6 +75,14 @@ void populate_in_pieces(std::span<std::byte> bytes) noexcept {
   }
 }
 
+void give_back_pages(std::span<std::byte> bytes) noexcept {
+  constexpr std::uintptr_t kPage = 4096;
+  const auto at = reinterpret_cast<std::uintptr_t>(bytes.data());
+  const std::uintptr_t begin = (at + kPage - 1) / kPage * kPage;
+  const std::uintptr_t end = (at + bytes.size()) / kPage * kPage;
+  if (begin < end) (void)::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
 Result<UniqueFd> make_memfd(const std::string& name, std::size_t bytes) {
   UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return errno_error(Errc::io, "memfd_create(" + name + ")");

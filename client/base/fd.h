@@ -87,6 +87,10 @@ void fill_with_huge_pages(std::span<std::byte> bytes) noexcept;
 // every thread that maps memory waits.
 void populate_in_pieces(std::span<std::byte> bytes) noexcept;
 
+// Private memory whose content is not needed any more, but for the pages that it begins and ends
+// in: the kernel has the pages back, and gives empty ones when it is used again.
+void give_back_pages(std::span<std::byte> bytes) noexcept;
+
 // A memfd of `bytes` zero bytes, close-on-exec, sealed against resizing. Errors: io, no_space.
 Result<UniqueFd> make_memfd(const std::string& name, std::size_t bytes);
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "client/base/check.h"
+#include "client/base/fd.h"
 #include "storage/disk/block_device.h"
 #include "storage/disk/index.h"
 #include "storage/disk/points.h"
@@ -119,7 +120,15 @@ class DiskRecordStore final : public RecordStore {
   ~DiskRecordStore() override { close(); }
 
   Result<void> recover(const std::function<void(const DiskEntry&)>& visit) override {
-    for (const DiskEntry& entry : std::exchange(recovered_, {})) visit(entry);
+    // What has been visited goes back at once: the visitor fills as much memory of its own.
+    constexpr std::size_t kPiece = 1U << 16;
+    std::vector<DiskEntry> entries = std::exchange(recovered_, {});
+    const std::span all(entries);
+    for (std::size_t at = 0; at < all.size(); at += kPiece) {
+      const auto piece = all.subspan(at, std::min(kPiece, all.size() - at));
+      for (const DiskEntry& entry : piece) visit(entry);
+      give_back_pages(std::as_writable_bytes(piece));
+    }
     index_->resume_compaction();
     return {};
   }
