@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "bench/daemon_child.h"
+#include "bench/program.h"
 #include "bench/raw_disk.h"
 #include "bench/records.h"
 #include "bench/report.h"
@@ -30,7 +31,6 @@ struct Options {
   std::uint32_t blocks = 512;  // half of the slots at hand: the other half is being asked for
   std::uint32_t rounds = 7;
   bool disk = true;
-  bool json = false;
 };
 
 // Llama-3.1-8B: a record of 16 tokens is 1 MiB and a header.
@@ -128,10 +128,10 @@ class Bench {
       options.cuda_device = bench.options_.device;
       options.socket = child.socket();
       options.slots_ahead = 1024;
-      client = value_or_throw(Client::start(std::move(options)));
-      cache = value_or_throw(client->open(llama_8b()));
-      value_or_throw(client->wait_connected(soon()));
-      value_or_throw(client->flush(soon()));
+      client = need(Client::start(std::move(options)));
+      cache = need(client->open(llama_8b()));
+      need(client->wait_connected(soon()));
+      need(client->flush(soon()));
     }
     DaemonChild child;
     std::shared_ptr<Client> client;
@@ -159,7 +159,7 @@ class Bench {
       write.wait();
       const double share = static_cast<double>(write.accepted()) / options_.blocks;
       rates.push_back(share * bytes() / seconds_since(begin));
-      value_or_throw(daemon.client->flush(soon()));
+      need(daemon.client->flush(soon()));
     }
     report_.add("gpu.write_back.memory_in_first_use", median(rates) / 1e9, "GB/s");
   }
@@ -179,7 +179,7 @@ class Bench {
         throw std::runtime_error("only " + std::to_string(write.accepted()) + " of " +
                                  std::to_string(options_.blocks) + " blocks were taken");
       }
-      value_or_throw(daemon.client->flush(soon()));
+      need(daemon.client->flush(soon()));
       if (round >= 2) ours.push_back(rate);
     }
     add(name, ours, plain);
@@ -187,12 +187,11 @@ class Bench {
 
   double load_once(const Daemon& daemon, const EnginePages& pages, std::uint32_t number, Tier from,
                    double* call = nullptr) {
-    auto lease =
-        value_or_throw(daemon.cache->lease(prompt_number(number), options_.blocks, soon()));
+    auto lease = need(daemon.cache->lease(prompt_number(number), options_.blocks, soon()));
     if (lease.wait_ready(soon()) != options_.blocks || lease.source(0) != from)
       throw std::runtime_error("the blocks are not where they should be");
     const auto begin = Clock::now();
-    auto load = value_or_throw(lease.load_into(pages.pages()));
+    auto load = need(lease.load_into(pages.pages()));
     if (call != nullptr) *call = seconds_since(begin);
     if (load.finish() != options_.blocks) throw std::runtime_error("a load did not hold");
     return bytes() / seconds_since(begin);
@@ -218,7 +217,7 @@ class Bench {
     std::vector<double> ours, plain;
     for (std::uint32_t round = 0; round < std::min(options_.rounds, 3U); ++round) {
       plain.push_back(raw.run(Direction::read, 1U << 20, 0.5));
-      value_or_throw(daemon.client->flush(soon()));
+      need(daemon.client->flush(soon()));
       daemon.child.drop(TierSet{}.with(Tier::host));
       const auto begin = Clock::now();
       load_once(daemon, pages, 2 + round, Tier::disk);
@@ -232,7 +231,7 @@ class Bench {
     const EnginePages pages(layout_, options_.blocks, true);
     const auto tokens = prompt_number(200);
     daemon.cache->write_back(tokens, 0, pages.pages()).wait();
-    value_or_throw(daemon.client->flush(soon()));
+    need(daemon.client->flush(soon()));
     // There are not slots at hand for all of them at once: the rest is promoted by loads.
     for (std::uint32_t left = 200; in_hbm(daemon, tokens) < options_.blocks; --left) {
       if (left == 0) {
@@ -240,7 +239,7 @@ class Bench {
                                  std::to_string(in_hbm(daemon, tokens)) + " come to be in HBM");
       }
       load_where(daemon, tokens, pages.pages());
-      value_or_throw(daemon.client->flush(soon()));
+      need(daemon.client->flush(soon()));
     }
     DeviceArray<std::byte> plain_to(1_GiB), plain_from(1_GiB);
     std::vector<double> copied, plain, in_place;
@@ -267,9 +266,9 @@ class Bench {
   // Seconds from the lease to the end of the load.
   double load_where(const Daemon& daemon, const std::vector<Token>& tokens, const Pages& where) {
     const auto begin = Clock::now();
-    auto lease = value_or_throw(daemon.cache->lease(tokens, options_.blocks, soon()));
+    auto lease = need(daemon.cache->lease(tokens, options_.blocks, soon()));
     lease.wait_ready(soon());
-    auto load = value_or_throw(lease.load_into(where));
+    auto load = need(lease.load_into(where));
     if (load.finish() != options_.blocks) throw std::runtime_error("a load did not hold");
     return seconds_since(begin);
   }
@@ -284,7 +283,7 @@ class Bench {
 int run(int argc, char** argv) {
   Options options;
   options.directory = std::filesystem::temp_directory_path();
-  options.kvtierd = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "kvtierd";
+  options.kvtierd = kvtierd_beside();
   CLI::App app{"What the client on a GPU moves, beside one plain copy.", "kvtier-client-bench"};
   app.add_option("--kvtierd", options.kvtierd, "The daemon to measure with")
       ->check(CLI::ExistingFile);
@@ -298,20 +297,11 @@ int run(int argc, char** argv) {
       ->check(CLI::Range(1U, 9U))
       ->capture_default_str();
   app.add_flag("!--no-disk", options.disk, "Leave the disk out");
-  app.add_flag("--json", options.json, "Print a JSON list instead of a table");
-  CLI11_PARSE(app, argc, argv);
-  Report report;
-  try {
+  return run_program(app, argc, argv, [&](Report& report) {
     const ScratchDirectory scratch(options.directory);
     check(cudaSetDevice(static_cast<int>(options.device)), "cudaSetDevice");
     Bench(options, report, scratch.path()).run();
-  } catch (const std::exception& error) {
-    report.print(options.json);
-    std::fprintf(stderr, "kvtier-client-bench: %s\n", error.what());
-    return 1;
-  }
-  report.print(options.json);
-  return 0;
+  });
 }
 
 }  // namespace

@@ -68,23 +68,22 @@ DaemonChild::~DaemonChild() {
 }
 
 void DaemonChild::drop(TierSet tiers) const {
-  auto session = value_or_throw(connect(socket()));
-  value_or_throw(
-      session.request([&](wire::Message::Builder m) { m.initDrop().setTiers(tiers.bits); },
-                      [](wire::Message::Reader) {}, std::chrono::steady_clock::now() + 10s));
+  auto session = need(connect(socket()));
+  need(session.request([&](wire::Message::Builder m) { m.initDrop().setTiers(tiers.bits); },
+                       [](wire::Message::Reader) {}, std::chrono::steady_clock::now() + 10s));
 }
 
 std::uint64_t DaemonChild::disk_insertions() const {
-  auto session = value_or_throw(connect(socket()));
+  auto session = need(connect(socket()));
   std::uint64_t insertions = 0;
-  value_or_throw(session.request([](wire::Message::Builder m) { m.setStatus(); },
-                                 [&](wire::Message::Reader m) {
-                                   for (const auto tier : m.getStatusReply().getTiers()) {
-                                     if (tier.getTier() == index_of(Tier::disk))
-                                       insertions = tier.getInsertions();
-                                   }
-                                 },
-                                 std::chrono::steady_clock::now() + 10s));
+  need(session.request([](wire::Message::Builder m) { m.setStatus(); },
+                       [&](wire::Message::Reader m) {
+                         for (const auto tier : m.getStatusReply().getTiers()) {
+                           if (tier.getTier() == index_of(Tier::disk))
+                             insertions = tier.getInsertions();
+                         }
+                       },
+                       std::chrono::steady_clock::now() + 10s));
   return insertions;
 }
 

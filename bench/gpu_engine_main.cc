@@ -1,10 +1,11 @@
 // kvtier-gpu-engine-bench: the reference engine on a GPU beside what it is held against.
 #include <CLI/CLI.hpp>
-#include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "bench/gpu_engine.h"
+#include "bench/program.h"
 
 namespace kvtier::bench {
 namespace {
@@ -34,10 +35,9 @@ std::map<std::string, double> read_baseline(const std::string& file) {
 int run(int argc, char** argv) {
   GpuEngineOptions options;
   options.directory = std::filesystem::temp_directory_path();
-  options.kvtierd = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "kvtierd";
+  options.kvtierd = kvtierd_beside();
   std::string part = "all";
   std::string baseline;
-  bool json = false;
   CLI::App app{"The reference engine on a GPU.", "kvtier-gpu-engine-bench"};
   app.footer(kExamples);
   app.add_option("--part", part, "all, compute or reuse")
@@ -62,24 +62,11 @@ int run(int argc, char** argv) {
       ->default_str("the one beside this program");
   app.add_option("--baseline", baseline, "JSON rows of scripts/pytorch_prefill.py")
       ->check(CLI::ExistingFile);
-  app.add_flag("--json", json, "Print a JSON list instead of a table");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
-  Report report;
-  int status = 0;
-  try {
+  return run_program(app, argc, argv, [&](Report& report) {
     if (!baseline.empty()) options.baseline = read_baseline(baseline);
     if (part != "reuse") measure_engine_compute(options, report);
     if (part != "compute") measure_engine_reuse(options, report);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "kvtier-gpu-engine-bench: %s\n", error.what());
-    status = 1;
-  }
-  report.print(json);
-  return status;
+  });
 }
 
 }  // namespace

@@ -2,20 +2,14 @@
 #pragma once
 
 #include <memory>
-#include <stdexcept>
 #include <vector>
 
 #include "bench/gpu_engine.h"
+#include "bench/records.h"
 #include "engine_adapter/engine/instance.h"
 #include "engine_adapter/scheduler/generator.h"
 
 namespace kvtier::bench {
-
-template <class T>
-T need(Result<T> result) {
-  if (!result) throw std::runtime_error(result.error().message);
-  if constexpr (!std::is_void_v<T>) return std::move(*result);
-}
 
 struct EngineSetup {
   // Room for two prompts of the longest kind.

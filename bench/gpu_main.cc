@@ -2,10 +2,11 @@
 #include <cuda_runtime_api.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <set>
+#include <stdexcept>
 
 #include "bench/gpu_commands.h"
+#include "bench/program.h"
 
 namespace kvtier::bench {
 namespace {
@@ -36,36 +37,22 @@ constexpr Part kParts[] = {
 };
 
 int run(int argc, char** argv) {
-  bool json = false;
   std::set<std::string> chosen, known;
   for (const Part& part : kParts) known.insert(part.name);
   CLI::App app{"How fast the CUDA backend is, beside what bounds it.", "kvtier-gpu-bench"};
   app.footer(kExamples);
-  app.add_flag("--json", json, "Print a JSON list instead of a table");
   app.add_option("part", chosen, "What to measure")
       ->check(CLI::IsMember(known))
       ->default_str("all");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-    std::fprintf(stderr, "kvtier-gpu-bench: no GPU here\n");
-    return 1;
-  }
-  Report report;
-  try {
+  return run_program(app, argc, argv, [&](Report& report) {
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+      throw std::runtime_error("no GPU here");
+    }
     for (const Part& part : kParts) {
       if (chosen.empty() || chosen.contains(part.name)) part.measure(report);
     }
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "kvtier-gpu-bench: %s\n", error.what());
-    return 1;
-  }
-  report.print(json);
-  return 0;
+  });
 }
 
 }  // namespace

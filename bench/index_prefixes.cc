@@ -56,9 +56,9 @@ IndexPrefixes::IndexPrefixes(std::uint32_t blocks) : prefixes_(blocks / kPrefixB
   (void)keys_of(0);  // so that what it takes is not counted
   const std::uint64_t before = resident_bytes();
   directory_ = std::make_unique<DirectoryWriter>(
-      value_or_throw(DirectoryWriter::create(blocks, std::array<std::byte, 16>{})));
+      need(DirectoryWriter::create(blocks, std::array<std::byte, 16>{})));
   catalogue_ = std::make_unique<daemon::Catalogue>(blocks, *directory_);
-  ns_ = value_or_throw(catalogue_->namespaces().open(encode(ns)));
+  ns_ = need(catalogue_->namespaces().open(encode(ns)));
   record_bytes_ = catalogue_->namespaces()[ns_].layout.record_bytes;
   for (; newest_prefix_ < prefixes_; ++newest_prefix_) {
     std::vector<Key> parents{Key{}};
@@ -69,7 +69,7 @@ IndexPrefixes::IndexPrefixes(std::uint32_t blocks) : prefixes_(blocks / kPrefixB
   bytes_per_block_ =
       static_cast<double>(resident_bytes() - before) / static_cast<double>(catalogue_->size());
   // Mapped only now: the directory's pages would be counted twice.
-  view_ = value_or_throw(DirectoryView::map(directory_->fd(), directory_->bytes()));
+  view_ = need(DirectoryView::map(directory_->fd(), directory_->bytes()));
 }
 
 std::vector<Key> IndexPrefixes::keys_of(std::uint64_t prefix) const {

@@ -59,7 +59,7 @@ void commit_sorted(Index& index, std::vector<DiskEntry>& run) {
   Index::Batch batch;
   for (std::size_t i = 0; i < run.size(); ++i) {
     batch.put(run[i]);
-    if (i % kBatch == kBatch - 1 || i + 1 == run.size()) value_or_throw(index.commit(batch));
+    if (i % kBatch == kBatch - 1 || i + 1 == run.size()) need(index.commit(batch));
   }
   run.clear();
 }
@@ -89,21 +89,21 @@ void fill_index(Index& index, const NamespaceId& ns, std::uint32_t blocks) {
 }
 
 void make_store(const RecordStoreOptions& options, std::uint32_t blocks) {
-  const auto directory = value_or_throw(StoreDirectory::open(options));
+  const auto directory = need(StoreDirectory::open(options));
   std::filesystem::create_directories(directory.segments());
   const std::uint32_t per_segment = slots_per_segment(kSegmentBytes, kSmallestRecord);
   for (std::uint32_t segment = 0; segment * std::uint64_t{per_segment} < blocks; ++segment) {
     make_segment(directory, segment);
   }
   const Namespace ns = namespace_of_records(kSmallestRecord);
-  const auto index = value_or_throw(Index::open({.directory = directory.index(),
-                                                 .store = directory.id(),
-                                                 .bytes_max = index_capacity_bytes(options)}));
+  const auto index = need(Index::open({.directory = directory.index(),
+                                       .store = directory.id(),
+                                       .bytes_max = index_capacity_bytes(options)}));
   Index::Batch batch;
   batch.put_namespace(id_of(ns), encode(ns));
-  value_or_throw(index->commit(batch));
+  need(index->commit(batch));
   fill_index(*index, id_of(ns), blocks);
-  value_or_throw(index->mark_complete());
+  need(index->mark_complete());
 }
 
 }  // namespace
@@ -114,8 +114,8 @@ double restart_seconds(std::uint32_t blocks, const std::filesystem::path& parent
   make_store(store_options, blocks);
 
   const auto begin = std::chrono::steady_clock::now();
-  const auto store = value_or_throw(open_record_store(store_options, [](std::function<void()>) {}));
-  auto directory = value_or_throw(DirectoryWriter::create(blocks, std::array<std::byte, 16>{}));
+  const auto store = need(open_record_store(store_options, [](std::function<void()>) {}));
+  auto directory = need(DirectoryWriter::create(blocks, std::array<std::byte, 16>{}));
   const auto host = make_memfd_extents(Tier::host, {});
   daemon::BlockCache::Options options;
   options.blocks_max = blocks;
@@ -123,7 +123,7 @@ double restart_seconds(std::uint32_t blocks, const std::filesystem::path& parent
   options.disk.segments_bytes = segment_capacity_bytes(store_options);
   options.disk.segment_bytes = kSegmentBytes;
   daemon::BlockCache cache(options, {{}, host.get(), {{store.get(), {}}}, &directory});
-  value_or_throw(cache.recover());
+  need(cache.recover());
   const double seconds = seconds_since(begin);
   if (cache.catalogue().counts(Tier::disk).blocks != blocks) {
     throw std::runtime_error("the restart lost blocks");

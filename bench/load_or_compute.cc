@@ -4,7 +4,6 @@
 // model on a GPU they are what a disk has (--rate).
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
@@ -12,7 +11,8 @@
 #include <vector>
 
 #include "bench/daemon_child.h"
-#include "bench/report.h"
+#include "bench/program.h"
+#include "bench/records.h"
 #include "engine_adapter/engine/instance.h"
 #include "engine_adapter/scheduler/generator.h"
 
@@ -48,7 +48,6 @@ struct Options {
   std::uint32_t rounds = 3;
   std::vector<double> ratios;
   std::vector<double> rates;  // GB/s
-  bool json = false;
 };
 
 struct Policy {
@@ -59,24 +58,6 @@ constexpr Policy kPolicies[] = {{LoadPolicy::always_load, "always_load"},
                                 {LoadPolicy::always_compute, "always_compute"},
                                 {LoadPolicy::always_both, "both"},
                                 {LoadPolicy::automatic, "cost_model"}};
-
-template <class T>
-T need(Result<T> result) {
-  if (!result) throw std::runtime_error(result.error().message);
-  if constexpr (!std::is_void_v<T>) return std::move(*result);
-}
-
-// A directory of its own, gone with it.
-struct Scratch {
-  explicit Scratch(const std::filesystem::path& in) {
-    std::string pattern = (in / "kvtier-load-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no directory " + pattern);
-    path = pattern;
-  }
-  ~Scratch() { std::filesystem::remove_all(path); }
-  Scratch(const Scratch&) = delete;
-  std::filesystem::path path;
-};
 
 // A model, and a prompt that it answers with one token.
 class Bench {
@@ -139,9 +120,9 @@ class Bench {
         2 * options_.prompt_tokens / engine::kBlockTokens * instance_.pool->layout().record_bytes;
     const std::string memory = std::to_string(need_bytes / (1U << 20) + 64) + "MiB";
     const std::string disk = std::to_string(need_bytes / (1U << 20) + 1024) + "MiB";
-    const Scratch scratch(options_.directory);
+    const ScratchDirectory scratch(options_.directory);
     const DaemonChild daemon(
-        options_.kvtierd, scratch.path,
+        options_.kvtierd, scratch.path(),
         {.host_capacity = memory, .host_extent = "16MiB", .disk_capacity = disk});
     auto client = need(Client::start(
         {.cuda_device = device_.cuda, .socket = daemon.socket(), .name = "kvtier-load-bench"}));
@@ -185,7 +166,7 @@ class Bench {
 int run(int argc, char** argv) {
   Options options;
   options.directory = std::filesystem::temp_directory_path();
-  options.kvtierd = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "kvtierd";
+  options.kvtierd = kvtierd_beside();
   CLI::App app{"Loading a prefix from slow disks beside computing it.", "kvtier-load-bench"};
   app.footer(kExamples);
   auto* model = app.add_option_group("model")->require_option(1);
@@ -204,25 +185,12 @@ int run(int argc, char** argv) {
   app.add_option("--rate", options.rates, "GB/s of the disk; may be given again");
   app.add_option("--ratio", options.ratios,
                  "Or: a disk that takes so many times as long as computing; may be given again");
-  app.add_flag("--json", options.json, "Print a JSON list instead of a table");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
-  if (options.rates.empty() && options.ratios.empty()) {
-    options.ratios = {0.1, 0.34, 0.6, 1, 1.7, 2.9, 10};
-  }
-  Report report;
-  int status = 0;
-  try {
+  return run_program(app, argc, argv, [&](Report& report) {
+    if (options.rates.empty() && options.ratios.empty()) {
+      options.ratios = {0.1, 0.34, 0.6, 1, 1.7, 2.9, 10};
+    }
     Bench(options).run(report);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "kvtier-load-bench: %s\n", error.what());
-    status = 1;
-  }
-  report.print(options.json);
-  return status;
+  });
 }
 
 }  // namespace

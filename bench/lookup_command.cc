@@ -25,8 +25,8 @@ std::shared_ptr<Client> connected(const DaemonChild& daemon, const char* name) {
   ClientOptions options;
   options.socket = daemon.socket();
   options.name = name;
-  auto client = value_or_throw(Client::start(options));
-  value_or_throw(client->wait_connected(steady_clock::now() + 10s));
+  auto client = need(Client::start(options));
+  need(client->wait_connected(steady_clock::now() + 10s));
   return client;
 }
 
@@ -36,7 +36,7 @@ class Writer {
  public:
   explicit Writer(const DaemonChild& daemon)
       : client_(connected(daemon, "writer")),
-        cache_(value_or_throw(client_->open(namespace_of_records(kWrittenRecord)))),
+        cache_(need(client_->open(namespace_of_records(kWrittenRecord)))),
         record_(kWrittenRecord, std::byte{7}),
         thread_([this] { run(); }) {}
   ~Writer() {
@@ -69,7 +69,7 @@ class Reader {
   Reader(const DaemonChild& daemon, std::uint32_t blocks)
       : blocks_(blocks),
         client_(connected(daemon, "reader")),
-        cache_(value_or_throw(client_->open(namespace_of_records(kSmallestRecord)))),
+        cache_(need(client_->open(namespace_of_records(kSmallestRecord)))),
         tokens_(prompt(kSharedPrompt, std::size_t{blocks} * kBlockTokens + 1)) {
     for (std::size_t i = 0; i < kMissPrompts; ++i) {
       misses_.push_back(prompt(kFirstMissPrompt + i, tokens_.size()));
@@ -88,7 +88,7 @@ class Reader {
     while (seconds_since(begin) < seconds) {
       figures.match_us.push_back(1e6 * timed([&] { check(cache_->match(tokens_).blocks); }));
       figures.lease_us.push_back(1e6 * timed([&] {
-                                   auto lease = value_or_throw(
+                                   auto lease = need(
                                        cache_->lease(tokens_, blocks_, steady_clock::now() + 5s));
                                    check(lease.wait_ready(steady_clock::now()));
                                    lease.release();
@@ -129,7 +129,7 @@ class Reader {
         cache_->write_back(tokens_, first, {.records = records, .k_pages = {}, .v_pages = {}})
             .wait();
       }
-      value_or_throw(client_->flush(steady_clock::now() + 30s));
+      need(client_->flush(steady_clock::now() + 30s));
     }
   }
 

@@ -3,9 +3,10 @@
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
+#include <filesystem>
 
 #include "bench/commands.h"
+#include "bench/program.h"
 
 namespace kvtier::bench {
 namespace {
@@ -29,11 +30,19 @@ Exit status: 0 measured; 1 it could not be measured; 2 usage.
 )";
 
 struct Arguments {
-  bool json = false;
   DiskOptions disk;
   IndexOptions index;
   LookupOptions lookup;
 };
+
+// Of what is a number of bytes by then.
+const CLI::Validator kRecordSize(
+    [](const std::string& text) -> std::string {
+      const std::uint64_t size = std::stoull(text);
+      if (size % 4096 == 0 && size >= 8192 && size <= 4U << 20) return {};
+      return "must be a multiple of 4 KiB from 8KiB to 4MiB";
+    },
+    "", "record size");
 
 CLI::App* add_disk(CLI::App& app, DiskOptions& options) {
   auto* disk = app.add_subcommand("disk", "The disk tier beside a bare io_uring loop");
@@ -52,6 +61,7 @@ CLI::App* add_disk(CLI::App& app, DiskOptions& options) {
   disk->add_option("--size", options.sizes, "Record size, from 8KiB to 4MiB; may be given again")
       ->transform(CLI::AsSizeValue(false))
       ->allow_extra_args(false)
+      ->check(kRecordSize)
       ->default_str("256KiB 1MiB 2MiB");
   return disk;
 }
@@ -86,38 +96,19 @@ CLI::App* add_lookup(CLI::App& app, LookupOptions& options) {
 int run(int argc, char** argv) {
   Arguments arguments;
   arguments.index.directory = arguments.lookup.directory = std::filesystem::temp_directory_path();
-  arguments.lookup.kvtierd =
-      std::filesystem::read_symlink("/proc/self/exe").parent_path() / "kvtierd";
+  arguments.lookup.kvtierd = kvtierd_beside();
   CLI::App app{"How fast the parts of kvtier are, beside what bounds them.", "kvtier-bench"};
   app.footer(kExamples);
   app.require_subcommand(1);
   auto* disk = add_disk(app, arguments.disk);
   auto* index = add_index(app, arguments.index);
   auto* lookup = add_lookup(app, arguments.lookup);
-  for (auto* command : {disk, index, lookup}) {
-    command->add_flag("--json", arguments.json, "Print a JSON list instead of a table");
-    command->footer(kExamples);
-  }
-  try {
-    app.parse(argc, argv);
-    for (const std::uint64_t size : arguments.disk.sizes) {
-      if (size % 4096 == 0 && size >= 8192 && size <= 4U << 20) continue;
-      throw CLI::ValidationError("--size", "must be a multiple of 4 KiB from 8KiB to 4MiB");
-    }
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
-  Report report;
-  try {
+  for (auto* command : {disk, index, lookup}) command->footer(kExamples);
+  return run_program(app, argc, argv, [&](Report& report) {
     if (*disk) measure_disk(arguments.disk, report);
     if (*index) measure_index(arguments.index, report);
     if (*lookup) measure_lookup(arguments.lookup, report);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "kvtier-bench: %s\n", error.what());
-    return 1;
-  }
-  report.print(arguments.json);
-  return 0;
+  });
 }
 
 }  // namespace

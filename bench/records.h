@@ -43,7 +43,7 @@ inline double seconds_since(std::chrono::steady_clock::time_point start) {
 // The value, or a std::runtime_error with the error's message: a measurement has nothing better to
 // do.
 template <class T>
-T value_or_throw(Result<T> result) {
+T need(Result<T> result) {
   if (!result) throw std::runtime_error(result.error().message);
   if constexpr (!std::is_void_v<T>) return std::move(*result);
 }

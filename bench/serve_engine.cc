@@ -16,26 +16,24 @@ constexpr std::uint32_t kWaitingMax = 1U << 16;
 
 ServeEngine::ServeEngine(const ServeEngineOptions& options)
     : options_(options),
-      loaded_(value_or_throw(options.shape.empty()
-                                 ? engine::LoadedModel::load(options.model)
-                                 : engine::LoadedModel::random(options.shape, 1))),
-      device_(value_or_throw(engine::parse_device(options.device))),
-      instance_(value_or_throw(
-          engine::Instance::make(*loaded_, {.device = device_,
-                                            .pool_tokens = options.pool_tokens,
-                                            .chunk_tokens = options.chunk_tokens}))) {}
+      loaded_(need(options.shape.empty() ? engine::LoadedModel::load(options.model)
+                                         : engine::LoadedModel::random(options.shape, 1))),
+      device_(need(engine::parse_device(options.device))),
+      instance_(need(engine::Instance::make(*loaded_, {.device = device_,
+                                                       .pool_tokens = options.pool_tokens,
+                                                       .chunk_tokens = options.chunk_tokens}))) {}
 
 // On a GPU a step completes thousands of blocks.
 ServeEngine::Running::Running(const ServeEngine& engine)
     : scratch(engine.options_.directory),
       daemon(engine.options_.kvtierd, scratch.path(), engine.options_.tiers),
-      client(value_or_throw(Client::start({.cuda_device = engine.device_.cuda,
-                                           .socket = daemon.socket(),
-                                           .name = "kvtier-serve-bench",
-                                           .slots_ahead = engine.on_gpu() ? 1024U : 128U,
-                                           .write_backs_queued_max = 8192}))) {
-  value_or_throw(client->wait_connected(Clock::now() + kPatience));
-  cache = value_or_throw(client->open(engine.instance_.ns));
+      client(need(Client::start({.cuda_device = engine.device_.cuda,
+                                 .socket = daemon.socket(),
+                                 .name = "kvtier-serve-bench",
+                                 .slots_ahead = engine.on_gpu() ? 1024U : 128U,
+                                 .write_backs_queued_max = 8192}))) {
+  need(client->wait_connected(Clock::now() + kPatience));
+  cache = need(client->open(engine.instance_.ns));
 }
 
 engine::SchedulerOptions ServeEngine::scheduler_options() const {
@@ -56,7 +54,7 @@ std::unique_ptr<ServeEngine::Lane> ServeEngine::with_cache() {
 }
 
 void ServeEngine::flush() {
-  if (running_) value_or_throw(running_->client->flush(Clock::now() + kPatience));
+  if (running_) need(running_->client->flush(Clock::now() + kPatience));
 }
 
 // What a request has just let go of may be held for a moment.

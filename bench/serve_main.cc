@@ -2,12 +2,13 @@
 // of its own and without.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
+#include "bench/program.h"
 #include "bench/serve_measure.h"
 
 namespace kvtier::bench {
@@ -41,7 +42,6 @@ struct Arguments {
   std::vector<std::string> workloads;  // none: all
   std::optional<WorkloadSize> size;
   double deadline_s = 1800;
-  bool json = false;
 };
 
 void add_engine_options(CLI::App& app, ServeEngineOptions& o) {
@@ -97,11 +97,10 @@ void add_serve_options(CLI::App& app, Arguments& a) {
   app.add_option("--deadline-seconds", a.deadline_s, "It gives up then, with what it has")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_flag("--json", a.json, "Print a JSON list instead of a table");
 }
 
-// Throws std::runtime_error. Returns whether all answers were as they must be.
-bool measure(Arguments& a, Report& report) {
+// Throws std::runtime_error, also where an answer is not as it must be.
+void measure(Arguments& a, Report& report) {
   a.serve.deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                         std::chrono::duration<double>(a.deadline_s));
   ServeEngine engine(a.engine);
@@ -112,38 +111,22 @@ bool measure(Arguments& a, Report& report) {
     if (!wanted.empty() && std::ranges::find(wanted, name(kind)) == wanted.end()) continue;
     measurement.measure(kind);
   }
-  if (measurement.different() == 0 || !engine.answers_are_fixed()) return true;
-  std::fprintf(stderr, "kvtier-serve-bench: %zu answers differ from those without a cache\n",
-               measurement.different());
-  return false;
+  if (measurement.different() == 0 || !engine.answers_are_fixed()) return;
+  throw std::runtime_error(std::to_string(measurement.different()) +
+                           " answers differ from those without a cache");
 }
 
 int run(int argc, char** argv) {
   Arguments arguments;
   arguments.engine.directory = std::filesystem::temp_directory_path();
-  arguments.engine.kvtierd =
-      std::filesystem::read_symlink("/proc/self/exe").parent_path() / "kvtierd";
+  arguments.engine.kvtierd = kvtierd_beside();
   arguments.engine.tiers.host_capacity = "1GiB";
   arguments.engine.tiers.host_extent = "64MiB";
   CLI::App app{"Requests as people send them, with the cache and without.", "kvtier-serve-bench"};
   app.footer(kExamples);
   add_engine_options(app, arguments.engine);
   add_serve_options(app, arguments);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
-  Report report;
-  int status = 0;
-  try {
-    if (!measure(arguments, report)) status = 1;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "kvtier-serve-bench: %s\n", error.what());
-    status = 1;
-  }
-  report.print(arguments.json);
-  return status;
+  return run_program(app, argc, argv, [&](Report& report) { measure(arguments, report); });
 }
 
 }  // namespace

@@ -40,21 +40,20 @@ TierDisk::TierDisk(const std::filesystem::path& directory, std::uint64_t record_
   keys_.resize(records_);
   writing_.resize(records_);
   const auto extents = storage::make_memfd_extents(Tier::host, {true, true});
-  extent_ =
-      value_or_throw(extents->create(storage::ExtentId(1), {kSlots * record_bytes, record_bytes}));
+  extent_ = need(extents->create(storage::ExtentId(1), {kSlots * record_bytes, record_bytes}));
   const auto payload = extent_->bytes();
   for (std::size_t i = 0; i < payload.size(); i += sizeof(std::uint64_t)) {
     const std::uint64_t word = mixed(i);
     std::memcpy(payload.data() + i, &word, sizeof word);
   }
-  store_ = value_or_throw(storage::open_record_store(options_for(directory, segments),
-                                                     [this](std::function<void()> task) {
-                                                       const std::lock_guard lock(mutex_);
-                                                       tasks_.push_back(std::move(task));
-                                                       posted_.notify_one();
-                                                     }));
-  value_or_throw(store_->recover([](const storage::DiskEntry&) {}));
-  value_or_throw(store_->register_extent(*extent_));
+  store_ = need(storage::open_record_store(options_for(directory, segments),
+                                           [this](std::function<void()> task) {
+                                             const std::lock_guard lock(mutex_);
+                                             tasks_.push_back(std::move(task));
+                                             posted_.notify_one();
+                                           }));
+  need(store_->recover([](const storage::DiskEntry&) {}));
+  need(store_->register_extent(*extent_));
   fill();
 }
 
@@ -95,7 +94,7 @@ void TierDisk::read(std::uint32_t slot) {
   read.slot_bytes = read.record_bytes = layout_.record_bytes;
   read.extent = extent_->id();
   read.slot = slot;
-  value_or_throw(store_->read(read, [this, slot](const Result<void>& r) { landed(slot, r); }));
+  need(store_->read(read, [this, slot](const Result<void>& r) { landed(slot, r); }));
 }
 
 void TierDisk::write(std::uint32_t slot, std::uint32_t record) {
@@ -110,7 +109,7 @@ void TierDisk::write(std::uint32_t slot, std::uint32_t record) {
   if (!keys_[record].is_zero()) write.replaces = keys_[record];
   keys_[record] = write.identity.key;
   writing_[record] = true;
-  value_or_throw(store_->write(write, [this, slot, record](const Result<void>& result) {
+  need(store_->write(write, [this, slot, record](const Result<void>& result) {
     writing_[record] = false;
     landed(slot, result);
   }));

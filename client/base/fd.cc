@@ -69,6 +69,9 @@ void fill_with_huge_pages(std::span<std::byte> bytes) noexcept {
 
 void populate_in_pieces(std::span<std::byte> bytes) noexcept {
   constexpr std::size_t kPiece = 8U << 20;
+  constexpr std::uintptr_t kPage = 4096;
+  const std::size_t before = reinterpret_cast<std::uintptr_t>(bytes.data()) % kPage;
+  bytes = {bytes.data() - before, bytes.size() + before};  // madvise() wants a page's begin
   for (std::size_t at = 0; at < bytes.size(); at += kPiece) {
     const auto piece = bytes.subspan(at, std::min(kPiece, bytes.size() - at));
     (void)::madvise(piece.data(), piece.size(), MADV_POPULATE_WRITE);

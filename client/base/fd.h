@@ -82,9 +82,9 @@ class Mapping {
 // Small pages, on first use, where huge ones cannot be had.
 void fill_with_huge_pages(std::span<std::byte> bytes) noexcept;
 
-// Gives shared memory its pages, piece by piece. To be called before such memory is pinned: pinning
-// what has no pages yet holds the whole process's address space for a second a GiB and more, and
-// every thread that maps memory waits.
+// Gives memory its pages, whole ones, piece by piece; what it holds stays. To be called before it
+// is pinned: pinning what has no pages yet holds the whole process's address space for a second a
+// GiB and more, and every thread that maps memory waits.
 void populate_in_pieces(std::span<std::byte> bytes) noexcept;
 
 // Private memory whose content is not needed any more, but for the pages that it begins and ends

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include <cstddef>
+#include <span>
 #include <type_traits>
 
 #include "client/base/check.h"
@@ -34,10 +35,7 @@ class HugeArray {
 
   // Gives elements [first, first + count) their memory now. On any thread.
   void populate(std::size_t first, std::size_t count) const noexcept {
-    constexpr std::size_t kPage = 4096;
-    const std::size_t begin = first * sizeof(T) / kPage * kPage;
-    auto* const bytes = reinterpret_cast<std::byte*>(data_);
-    populate_in_pieces({bytes + begin, bytes + (first + count) * sizeof(T)});
+    populate_in_pieces(std::as_writable_bytes(std::span(data_ + first, count)));
   }
 
   T& operator[](std::size_t at) noexcept { return data_[at]; }

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <mutex>
 #include <shared_mutex>
+#include <span>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -330,11 +331,8 @@ Result<Index::Contents> Index::load() const {
   (void)impl_->db->GetIntProperty(impl_->families[kRecords], "rocksdb.estimate-num-keys", &about);
   contents.entries.reserve(about);
   // The memory of millions of entries takes a while to come; the scan does not wait for it.
-  const std::jthread populating([reserved = contents.entries.data(), about] {
-    constexpr std::uintptr_t kPage = 4096;
-    const auto begin = (reinterpret_cast<std::uintptr_t>(reserved) + kPage - 1) / kPage * kPage;
-    const auto end = reinterpret_cast<std::uintptr_t>(reserved + about);
-    if (begin < end) populate_in_pieces({reinterpret_cast<std::byte*>(begin), end - begin});
+  std::jthread populating([reserved = std::span(contents.entries.data(), about)] {
+    populate_in_pieces(std::as_writable_bytes(reserved));
   });
   const auto records = impl_->iterate(kRecords);
   const auto stamps = impl_->iterate(kStamps);
@@ -362,6 +360,8 @@ Result<Index::Contents> Index::load() const {
     entry.at = {packed->segment, packed->slot};
     entry.record_bytes = packed->record_bytes;
     entry.last_access = stamp;
+    // The estimate may be too low.
+    if (contents.entries.size() == about && populating.joinable()) populating.join();
     contents.entries.push_back(entry);
   }
   for (; stamps->Valid(); stamps->Next()) {

@@ -30,9 +30,9 @@ class ServePass : public testing::Test {
   }
 
   const std::unique_ptr<engine::LoadedModel> loaded_ =
-      value_or_throw(engine::LoadedModel::load(KVTIER_MODEL));
+      need(engine::LoadedModel::load(KVTIER_MODEL));
   engine::Instance instance_ =
-      value_or_throw(engine::Instance::make(*loaded_, {.device = {}, .pool_tokens = 2048}));
+      need(engine::Instance::make(*loaded_, {.device = {}, .pool_tokens = 2048}));
 };
 
 TEST_F(ServePass, answers_every_turn_as_if_it_were_asked_alone) {
@@ -46,8 +46,8 @@ TEST_F(ServePass, answers_every_turn_as_if_it_were_asked_alone) {
   for (std::size_t turn = 0; turn < session.turns.size(); ++turn) {
     const auto& question = session.turns[turn].question;
     prompt.insert(prompt.end(), question.begin(), question.end());
-    const auto expected = value_or_throw(
-        alone.generate({.prompt = prompt, .tokens_max = session.turns[turn].answer_tokens}));
+    const auto expected =
+        need(alone.generate({.prompt = prompt, .tokens_max = session.turns[turn].answer_tokens}));
     // The driver goes on after an end token; until there both say the same.
     const auto& answer = answers[1][turn];
     ASSERT_GE(answer.size(), expected.tokens.size());
