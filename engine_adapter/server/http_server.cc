@@ -5,14 +5,13 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
-#include <boost/asio/signal_set.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/strand.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
+#include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <thread>
 #include <vector>
 
@@ -155,6 +154,17 @@ asio::awaitable<void> drain(beast::tcp_stream& stream) {
   }
 }
 
+// One more, for as long as it lives.
+class Counted {
+ public:
+  explicit Counted(std::atomic<std::uint32_t>& count) : count_(count) { ++count_; }
+  ~Counted() { --count_; }
+  Counted(const Counted&) = delete;
+
+ private:
+  std::atomic<std::uint32_t>& count_;
+};
+
 bool is_http_error(error_code error) {
   return error.category() == http::make_error_code(http::error::bad_method).category() &&
          error != http::error::end_of_stream && error != http::error::partial_message;
@@ -185,15 +195,34 @@ Result<std::unique_ptr<HttpServer>> HttpServer::listen(const HttpOptions& option
 }
 
 void HttpServer::run() {
-  asio::signal_set signals(io_, SIGINT, SIGTERM);
-  signals.async_wait([this](error_code error, int) {
-    if (!error) io_.stop();
-  });
-  asio::co_spawn(io_, accept(), asio::detached);
+  asio::signal_set signals(strand_, SIGINT, SIGTERM);
+  wait_for_signal(signals);
+  asio::co_spawn(strand_, accept(), asio::detached);
   std::vector<std::thread> others;
   for (unsigned i = 1; i < kThreads; ++i) others.emplace_back([this] { io_.run(); });
   io_.run();
   for (std::thread& other : others) other.join();
+}
+
+void HttpServer::wait_for_signal(asio::signal_set& signals) {
+  signals.async_wait([this, &signals](error_code error, int) {
+    if (error) return;
+    if (draining_.exchange(true)) return io_.stop();
+    error_code ignored;
+    acceptor_.close(ignored);
+    if (answering_ == 0 || options_.drain_s_max == 0) return io_.stop();
+    std::fprintf(stderr,
+                 "kvtier-engine: %u requests are answered first, for at most %u s; another "
+                 "signal cuts them off\n",
+                 answering_.load(), options_.drain_s_max);
+    drain_end_.expires_after(std::chrono::seconds(options_.drain_s_max));
+    drain_end_.async_wait([this](error_code) { io_.stop(); });
+    wait_for_signal(signals);
+  });
+}
+
+void HttpServer::end_if_drained() {
+  if (draining_ && answering_ == 0) io_.stop();
 }
 
 asio::awaitable<void> HttpServer::accept() {
@@ -201,7 +230,7 @@ asio::awaitable<void> HttpServer::accept() {
     error_code error;
     tcp::socket socket = co_await acceptor_.async_accept(
         asio::make_strand(io_), asio::redirect_error(asio::use_awaitable, error));
-    if (error == asio::error::operation_aborted) co_return;
+    if (error == asio::error::operation_aborted || draining_) co_return;
     if (error) {
       // Out of descriptors, most likely: others must end first.
       asio::steady_timer pause(io_, std::chrono::milliseconds(100));
@@ -216,6 +245,7 @@ asio::awaitable<void> HttpServer::accept() {
     asio::co_spawn(strand, serve(std::move(socket)), [this](const std::exception_ptr&) {
       --connections_;
       metrics_.connection(-1);
+      end_if_drained();
     });
   }
 }
@@ -252,12 +282,16 @@ asio::awaitable<void> HttpServer::serve(tcp::socket socket) {
       break;
     }
     auto message = parser.release();
-    reply.begin(message.version(), message.keep_alive());
-    HttpRequest request{std::string(message.method_string()), std::string(message.target()),
-                        std::string(message[http::field::authorization]),
-                        std::move(message.body())};
-    co_await service_.handle(std::move(request), reply);
-  } while (reply.keep_alive() && stream->socket().is_open());
+    {
+      const Counted counted(answering_);
+      reply.begin(message.version(), message.keep_alive() && !draining_);
+      HttpRequest request{std::string(message.method_string()), std::string(message.target()),
+                          std::string(message[http::field::authorization]),
+                          std::move(message.body())};
+      co_await service_.handle(std::move(request), reply);
+    }
+    end_if_drained();
+  } while (reply.keep_alive() && !draining_ && stream->socket().is_open());
   stream->socket().shutdown(tcp::socket::shutdown_send, error);
 }
 

@@ -293,6 +293,49 @@ class BusyServerTest(unittest.TestCase):
             self.assertEqual(server.stop(), 0)
 
 
+class DrainTest(unittest.TestCase):
+    """What happens to answers under way when the server is asked to end."""
+
+    def begin(self, tokens, *options):
+        """A server, and a stream of it whose first token has come."""
+        server = Server(ARGUMENTS, *options)
+        client = openai.OpenAI(api_key=KEY, base_url=f"http://127.0.0.1:{server.port}/v1", max_retries=0, timeout=120)
+        stream = client.completions.create(model="docs", prompt=PROMPT, max_tokens=tokens, temperature=0, stream=True,
+                                           extra_body={"ignore_eos": True}, stream_options={"include_usage": True})
+        next(stream)
+        return server, stream
+
+    def no_more_are_let_in(self, server):
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", server.port), timeout=60).close()
+            except ConnectionRefusedError:
+                return
+
+    def test_an_answer_under_way_is_finished_and_nobody_else_is_let_in(self):
+        server, stream = self.begin(600)
+        server.process.send_signal(signal.SIGTERM)
+        self.no_more_are_let_in(server)
+        *_, last = stream
+        self.assertEqual(last.usage.completion_tokens, 600)
+        self.assertEqual(server.process.wait(timeout=60), 0)
+        server.stop()
+
+    def test_a_second_signal_and_the_bound_cut_it_off(self):
+        for options, second in (((), True), (("--drain-seconds", "1"), False), (("--drain-seconds", "0"), False)):
+            with self.subTest(options=options, second=second):
+                server, stream = self.begin(4000, *options)
+                server.process.send_signal(signal.SIGTERM)
+                if second:
+                    self.no_more_are_let_in(server)
+                    server.process.send_signal(signal.SIGTERM)
+                self.assertEqual(server.process.wait(timeout=60), 0)
+                with self.assertRaises(Exception):
+                    for chunk in stream:
+                        self.assertIsNone(chunk.usage)
+                server.stop()
+
+
 class DaemonTest(unittest.TestCase):
     """What one server computed, the next one takes from kvtierd, with the same answer."""
 

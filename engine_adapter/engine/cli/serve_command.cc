@@ -49,6 +49,12 @@ void add_options(CLI::App& command, ServeOptions& o) {
       ->check(CLI::Range(1U, server::kConnectionsMax))
       ->capture_default_str();
   command
+      .add_option("--drain-seconds", o.http.drain_s_max,
+                  "After SIGINT or SIGTERM, the longest wait for the answers under way; another "
+                  "signal cuts them off")
+      ->check(CLI::Range(0U, 3600U))
+      ->capture_default_str();
+  command
       .add_option("--waiting-max", o.scheduler.waiting_max,
                   "Requests that wait for pages; more are refused with status 429")
       ->check(CLI::Range(1U, 1U << 16))
