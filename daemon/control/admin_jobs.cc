@@ -32,6 +32,14 @@ Result<void> AdminJobs::drop(Selection selection, TierSet tiers, bool force, Don
   constexpr TierSet kAll{(1U << kTiers) - 1};
   if (force && tiers != kAll)
     return make_error(Errc::invalid, "what is in use can only be dropped from all tiers");
+  const std::string unknown = cache_.disk().unknown_directory();
+  if (tiers.has(Tier::disk) && !unknown.empty()) {
+    return make_error(Errc::refused,
+                      "what " + unknown +
+                          " holds is not known yet, for it could not be opened, so it cannot be "
+                          "dropped: drop from the device and the host tier alone (--tier), or take "
+                          "the directory out of the configuration");
+  }
   auto walk = begin(std::move(selection));
   if (!walk) return walk.error();
   run([this, walk = std::move(*walk), tiers, force, removed = Removed{},
@@ -93,6 +101,7 @@ Result<void> AdminJobs::unpin(Selection selection, TierSet tiers, Done<std::uint
 
 Result<void> AdminJobs::invalidate(NamespaceFilter filter, Done<Invalidated> done) {
   filter.orphans = true;
+  cache_.disk().invalidated(filter);
   auto walk = begin({filter, {}, {}});
   if (!walk) return walk.error();
   Invalidated so_far;

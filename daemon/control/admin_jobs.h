@@ -33,7 +33,7 @@ class AdminJobs {
   AdminJobs(BlockCache& cache, Later later) : cache_(cache), later_(std::move(later)) {}
 
   // Each calls `done` once, perhaps before it returns. Errors now: not_found, invalid, no_space
-  // (kAdminJobsMax under way).
+  // (kAdminJobsMax under way); of drop() also refused (a disk tier that is not known yet).
   Result<void> drop(Selection selection, TierSet tiers, bool force, Done<Removed> done);
   Result<void> pin(Selection selection, TierSet tiers, Pins::Time until, Done<Pinned> done);
   Result<void> unpin(Selection selection, TierSet tiers, Done<std::uint64_t> done);

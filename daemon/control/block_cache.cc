@@ -1,5 +1,7 @@
 #include "daemon/control/block_cache.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -30,6 +32,12 @@ BlockCache::BlockCache(Options options, Ports ports)
         [this, device] { return next_extent(device); }, device, &catalogue_.tenants()));
   }
   disk_.on_unheld = [this](BlockId id) { settle(id); };
+  disk_.on_late_namespace = [this](std::span<const std::byte> encoded) {
+    if (const auto opened = open_namespace(encoded); !opened) {
+      spdlog::warn("disk tier: a namespace is not understood: {}", opened.error().message);
+    }
+  };
+  disk_.on_late_stamp = [this](std::uint64_t stamp) { clock_ = std::max(clock_, stamp + 1); };
   disk_.on_lost = [this](BlockId id) { pins_.unpin(id, Tier::disk); };
 }
 

@@ -73,9 +73,10 @@ class Catalogue {
   // `parent`: the key before it in its prefix, behind which it goes in the eviction order.
   void place(BlockId id, Tier tier, Place at, const Key& parent);
   // The same outside the eviction order, for recovery, which knows the order only when it knows
-  // all: enlist_newest() must follow before anything else happens to the block.
+  // all: one of the next two must follow before anything else happens to the block.
   void place_unlisted(BlockId id, Tier tier, Place at);
   void enlist_newest(std::span<const BlockId> oldest_first, Tier tier);
+  void enlist_oldest(BlockId id, Tier tier) { list(id, tier).push_oldest(id); }
   // Nobody may hold that placement. The entry goes with its last placement.
   Place unplace(BlockId id, Tier tier, Removal why);
 

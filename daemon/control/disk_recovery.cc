@@ -99,6 +99,55 @@ Result<std::uint64_t> DiskTier::recover() {
   return newest;
 }
 
+std::string DiskTier::unknown_directory() const {
+  for (std::uint32_t number = 0; number < devices_.size(); ++number) {
+    if (devices_[number]->store().unknown() || late_.contains(number))
+      return devices_[number]->directory();
+  }
+  return {};
+}
+
+void DiskTier::invalidated(const NamespaceFilter& filter) {
+  if (!unknown_directory().empty()) invalidated_.push_back(filter);
+}
+
+void DiskTier::begin_late(std::uint32_t number) {
+  DiskDevice& on = device(number);
+  late_[number] = true;
+  on.set_why("its blocks are being taken over");
+  const auto namespaces = on.store().namespaces();
+  for (const auto& [id, encoded] : *namespaces) on_late_namespace(encoded);
+  take_over_late(number);
+}
+
+// In steps: others are served meanwhile, though not from this device, which comes online at the
+// end. Its blocks come newest first, and before what it may be given then.
+void DiskTier::take_over_late(std::uint32_t number) {
+  DiskDevice& on = device(number);
+  std::vector<Key> unusable;
+  (void)on.store().recover([&](const storage::DiskEntry& entry) {
+    on_late_stamp(entry.last_access);
+    const bool gone = std::ranges::any_of(invalidated_, [&](const NamespaceFilter& filter) {
+      const auto ns = catalogue_.namespaces().find(entry.identity.ns);
+      return ns && filter.matches(catalogue_.namespaces()[*ns]);
+    });
+    const auto id = gone ? Result<BlockId>(make_error(Errc::not_found, "invalidated"))
+                         : take_over(number, entry);
+    if (id) return catalogue_.enlist_oldest(*id, Tier::disk);
+    spdlog::debug("disk tier: block {} is not taken over: {}", to_hex(entry.identity.key),
+                  id.error().message);
+    unusable.push_back(entry.identity.key);
+  });
+  if (!unusable.empty()) on.erase(std::move(unusable), {});
+  KVTIER_POINT("daemon.late.step");
+  if (on.store().to_recover() && later) return later([this, number] { take_over_late(number); });
+  if (on.store().to_recover()) return take_over_late(number);
+  const bool online = late_.extract(number).mapped();
+  if (unknown_directory().empty()) invalidated_.clear();
+  spdlog::info("disk tier: {} came late, {} blocks taken over", on.directory(), on.blocks());
+  if (online) health_changed(number, true, {});
+}
+
 // The entries come in the order of their keys. Each is taken over a little after it came, when the
 // words of the tables that it will change have been loaded.
 Result<void> DiskTier::take_over_all(std::uint32_t number, std::vector<Recovered>& order) {
@@ -149,6 +198,8 @@ Result<BlockId> DiskTier::take_over(std::uint32_t number, const storage::DiskEnt
   if (known != kNoBlock) {
     const Block& block = catalogue_.block(known);
     if (block.tiers.has(Tier::disk)) return make_error(Errc::corrupt, "indexed twice");
+    if (block.write_queued) return make_error(Errc::corrupt, "being written to another disk");
+    if (block.doomed) return make_error(Errc::corrupt, "dropped");
     if (catalogue_.namespaces()[block.ns].id != entry.identity.ns ||
         block.block_index != entry.identity.block_index) {
       return make_error(Errc::corrupt, "another block in memory has its key");

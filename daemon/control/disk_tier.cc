@@ -74,6 +74,11 @@ std::uint32_t DiskTier::trim(TenantId tenant, std::uint32_t blocks_max) {
 // Leases skip the device's blocks from now on. The directory, which is advisory, follows in steps:
 // there may be millions of them.
 void DiskTier::health_changed(std::uint32_t number, bool online, const std::string& why) {
+  if (const auto late = late_.find(number); late != late_.end()) {
+    late->second = online;
+    return device(number).set_why(why);
+  }
+  if (online && device(number).store().to_recover()) return begin_late(number);
   if (device(number).online() == online) return device(number).set_why(why);
   KVTIER_POINT("daemon.disk.health");
   device(number).set_online(online, why);

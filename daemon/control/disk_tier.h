@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "daemon/config.h"
@@ -21,6 +22,7 @@
 #include "daemon/control/disk_place.h"
 #include "daemon/control/eviction_order.h"
 #include "daemon/control/memory_tier.h"
+#include "daemon/control/selection.h"
 
 namespace kvtier::daemon {
 
@@ -55,6 +57,12 @@ class DiskTier {
 
   bool present() const noexcept { return !devices_.empty(); }
   std::span<const std::unique_ptr<DiskDevice>> devices() const noexcept { return devices_; }
+
+  // The directory of a device whose store could not be opened yet, so that nobody knows what it
+  // holds; empty where there is none.
+  std::string unknown_directory() const;
+  // What such a device holds of these namespaces is forgotten when it comes.
+  void invalidated(const NamespaceFilter& filter);
 
   // Makes the namespaces known that the stores know. recover() does it where nobody else has.
   Result<void> open_namespaces();
@@ -111,6 +119,10 @@ class DiskTier {
     options_.write_queue_bytes_max = bytes;
   }
 
+  // Of a device that came late (storage/disk/late_store.h): a namespace that it knows, and the
+  // newest stamps of its blocks, which are about to be taken over.
+  std::function<void(std::span<const std::byte> encoded)> on_late_namespace;
+  std::function<void(std::uint64_t stamp)> on_late_stamp;
   // How far recover() is, now and then.
   std::function<void(const std::string& directory, std::uint64_t blocks)> on_recovering;
   // Called when this tier has ended its hold on a block, which may have been the last.
@@ -187,6 +199,8 @@ class DiskTier {
   // disk_recovery.cc
   Result<void> take_over_all(std::uint32_t number, std::vector<Recovered>& order);
   Result<BlockId> take_over(std::uint32_t number, const storage::DiskEntry& entry);
+  void begin_late(std::uint32_t number);
+  void take_over_late(std::uint32_t number);
 
   Options options_;
   Catalogue& catalogue_;
@@ -204,6 +218,10 @@ class DiskTier {
   std::vector<Key> dirty_;  // touched since the last write_stamps()
   std::deque<Flush> flushes_;
   std::uint64_t queued_bytes_ = 0;
+  // Of devices that came late and whose blocks are being taken over: whether the store's last word
+  // was that it is online.
+  std::map<std::uint32_t, bool> late_;
+  std::vector<NamespaceFilter> invalidated_;  // while a device's blocks were not known
   TenantUsage usage_;
   Counts counts_;
 };

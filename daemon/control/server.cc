@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "daemon/limits.h"
+#include "storage/disk/late_store.h"
 
 namespace kvtier::daemon {
 
@@ -125,7 +126,7 @@ Result<void> Server::open_disks() {
   }
   for (const auto& directory : config_.disk.directories) {
     progress("Opening the disk tier in " + directory.string());
-    auto store = storage::open_record_store(
+    auto store = storage::open_record_store_now_or_late(
         store_options(directory),
         [this](std::function<void()> task) { asio::post(io_, std::move(task)); });
     if (!store) return store.error();

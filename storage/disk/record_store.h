@@ -58,6 +58,7 @@ struct RecordStoreOptions {
   // dropped write.
   std::uint32_t reads_queued_max = 16384;
   std::uint32_t writes_queued_max = 256;
+  bool may_create = true;  // false: a directory without a store is an error (not_found)
   // Refuse a capacity larger than the free space. Off only where the segments are known to be
   // sparse.
   bool check_free_space = true;
@@ -102,8 +103,13 @@ class RecordStore {
 
   virtual ~RecordStore() = default;
 
-  // Calls `visit` for every indexed record, in no order. Once, before anything is submitted.
+  // Calls `visit` for every indexed record, in no order. Once, before anything is submitted. One
+  // that comes late (late_store.h) has none at first; before it is online the first time it has
+  // records to_recover(), a piece a call, newest first.
   virtual Result<void> recover(const std::function<void(const DiskEntry&)>& visit) = 0;
+  virtual bool to_recover() const noexcept { return false; }
+  // Whether it is late and not there yet, so that nobody knows what it holds.
+  virtual bool unknown() const noexcept { return false; }
 
   // Makes an extent known as the home of buffers for write() and read(), and forgets it.
   // Registering returns at once: the ring pins all of the extent's memory on the store's thread,
@@ -187,7 +193,8 @@ class RecordStore {
 };
 
 // Creates or opens the directory. Errors: invalid (settings), io (cannot write there: says which
-// path and why), version (another format: nothing is touched), refused (locked by another daemon).
+// path and why), version (another format: nothing is touched), refused (locked by another daemon),
+// not_found (may_create is off and there is no store).
 Result<std::unique_ptr<RecordStore>> open_record_store(const RecordStoreOptions& options,
                                                        RecordStore::Post post);
 

@@ -80,7 +80,7 @@ Segments::~Segments() {
 
 Result<void> Segments::load() {
   std::error_code failed;
-  std::filesystem::create_directories(directory_, failed);
+  std::filesystem::create_directory(directory_, failed);
   if (failed) {
     return make_error(Errc::io, "cannot make " + directory_.string() + ": " + failed.message());
   }

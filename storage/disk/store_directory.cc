@@ -128,6 +128,12 @@ Result<void> make_directory(const std::filesystem::path& path) {
   return {};
 }
 
+Error not_there(const std::filesystem::path& path) {
+  return error_at(Errc::not_found, path,
+                  "FORMAT is not there: mount what was there, or take the directory out of the "
+                  "configuration");
+}
+
 // A directory without FORMAT must hold nothing but what an interrupted first start leaves.
 Result<void> check_unused(const std::filesystem::path& path) {
   std::error_code failed;
@@ -216,13 +222,19 @@ std::uint64_t index_capacity_bytes(const RecordStoreOptions& options) noexcept {
   return options.capacity_bytes / kIndexShare + kIndexReserveBytes - kSmallFilesBytes;
 }
 
+bool StoreDirectory::was_made(const std::filesystem::path& directory) {
+  std::error_code ignored;
+  return std::filesystem::exists(directory / "FORMAT", ignored);
+}
+
 Result<StoreDirectory> StoreDirectory::open(const RecordStoreOptions& options) {
   if (const auto valid = validate(options); !valid) return valid.error();
   // Before anything is made, so that another version's directory stays as it is.
   auto format = read_format(options.directory);
   if (!format) return format.error();
-  if (const auto made = make_directory(options.directory); !made) return made.error();
   if (!*format) {
+    if (!options.may_create) return not_there(options.directory);
+    if (const auto made = make_directory(options.directory); !made) return made.error();
     if (const auto unused = check_unused(options.directory); !unused) return unused.error();
   }
   auto held = lock(options.directory);
@@ -232,6 +244,7 @@ Result<StoreDirectory> StoreDirectory::open(const RecordStoreOptions& options) {
   if (!format) return format.error();
   if (const auto room = check_room(options); !room) return room.error();
   if (!*format) {
+    if (!options.may_create) return not_there(options.directory);
     *format = Format{};
     (*format)->segment_bytes = options.segment_bytes;
     if (::getrandom((*format)->id.data(), (*format)->id.size(), 0) != 16) {

@@ -19,8 +19,11 @@ std::uint64_t index_capacity_bytes(const RecordStoreOptions& options) noexcept;
 
 class StoreDirectory {
  public:
-  // Makes or opens it and holds its lock until destruction. Errors: those of open_record_store().
+  // Makes (unless may_create is off) or opens it and holds its lock until destruction. Errors:
+  // those of open_record_store().
   static Result<StoreDirectory> open(const RecordStoreOptions& options);
+  // Whether there is a store, of whatever version.
+  static bool was_made(const std::filesystem::path& directory);
 
   // Whether the path still leads to the directory that was opened. Errors: io.
   Result<void> look() const;

@@ -53,8 +53,22 @@ void FakeStore::set_online(bool online) {
   if (online == online_) return;
   KVTIER_CHECK(!online || operations_.empty());
   online_ = online;
+  came_ = came_ || online;
   for (auto& [number, operation] : operations_) operation.cut_off = true;
   if (changed_) changed_(online, "taken away by the test");
+}
+
+void FakeStore::come_late() {
+  KVTIER_CHECK(operations_.empty());
+  late_ = true;
+  came_ = false;
+  online_ = false;
+  extents_.clear();
+  for (const auto& [key, entry] : index_) left_.push_back(entry);
+  std::ranges::sort(left_, [](const DiskEntry& a, const DiskEntry& b) {
+    return std::pair(b.last_access, a.identity.block_index) <
+           std::pair(a.last_access, b.identity.block_index);
+  });
 }
 
 void FakeStore::spoil(const Key& key) {
@@ -64,7 +78,15 @@ void FakeStore::spoil(const Key& key) {
 }
 
 Result<void> FakeStore::recover(const std::function<void(const DiskEntry&)>& visit) {
-  for (const auto& [key, entry] : index_) visit(entry);
+  constexpr std::size_t kPiece = 3;
+  if (unknown()) return {};
+  if (!late_) {
+    for (const auto& [key, entry] : index_) visit(entry);
+  }
+  for (std::size_t i = 0; i < kPiece && to_recover(); ++i) {
+    visit(left_.front());
+    left_.pop_front();
+  }
   return {};
 }
 

@@ -56,6 +56,11 @@ class FakeStore final : public storage::RecordStore {
   // Flips a bit of a stored record.
   void spoil(const Key& key);
 
+  // From now on as a store that could not be opened: to be given to a new cache, and to come with
+  // set_online().
+  void come_late();
+  bool to_recover() const noexcept override { return late_ && came_ && !left_.empty(); }
+  bool unknown() const noexcept override { return late_ && !came_; }
   Result<void> recover(const std::function<void(const storage::DiskEntry&)>& visit) override;
   Result<void> register_extent(const storage::Extent& extent) override;
   void forget_extent(storage::ExtentId extent) override;
@@ -68,6 +73,7 @@ class FakeStore final : public storage::RecordStore {
   void flush(Done<void> done) override;
   void on_health(std::function<void(bool, const std::string&)> changed) override {
     changed_ = std::move(changed);
+    if (unknown()) changed_(false, "not opened by the test");
   }
   Result<void> scrub(const Scrub& scrub, Done<void> done) override;
   storage::RecordStoreStats stats() const override { return {}; }
@@ -102,6 +108,8 @@ class FakeStore final : public storage::RecordStore {
   std::map<At, std::vector<std::byte>> slots_;
   std::map<Key, storage::DiskEntry> index_;
   std::map<NamespaceId, std::vector<std::byte>> namespaces_;
+  bool late_ = false, came_ = false;
+  std::deque<storage::DiskEntry> left_;  // to be recovered late, newest first
 };
 
 class FakeDisks {

@@ -1,5 +1,6 @@
 // A daemon with two disk directories, as an operator and a client see it.
 #include <csignal>
+#include <fstream>
 
 #include "tests/daemon/server_fixture.h"
 
@@ -118,6 +119,31 @@ TEST_F(ServerDisksTest, a_directory_that_disappears_takes_only_its_blocks_and_br
   EXPECT_EQ(client.look(handle, ns, more), std::vector(6, WireClient::Seen::right));
 
   std::filesystem::rename(scratch / "away", directory('b'));
+  ASSERT_TRUE(comes_to_hold([&] { return disks()[1].online; }));
+  EXPECT_EQ(client.look(handle, ns, blocks), std::vector(20, WireClient::Seen::right));
+}
+
+TEST_F(ServerDisksTest, a_disk_that_cannot_be_used_at_the_start_comes_when_it_can) {
+  put_all(client.open(ns));
+  daemon.signal(SIGTERM);
+  daemon.wait();
+  const auto index = directory('b') / "index";
+  std::filesystem::rename(index, scratch / "away");
+  std::ofstream(index) << "not a directory";
+  Kvtierd successor(scratch, config());
+  client = WireClient::greeted((scratch / "s").string());
+  const auto handle = client.open(ns);
+  EXPECT_TRUE(disks()[0].online);
+  EXPECT_FALSE(disks()[1].online);
+  EXPECT_NE(disks()[1].why.find(index.string()), std::string::npos) << disks()[1].why;
+  EXPECT_LT(client.look(handle, ns, blocks).size(), 20U);
+  EXPECT_FALSE(client.request([](WireClient::Builder m) { m.initDrop().setTiers(4); }));
+  ASSERT_TRUE(client.error());
+  EXPECT_NE(client.error()->message.find(directory('b').string()), std::string::npos)
+      << client.error()->message;
+
+  std::filesystem::remove(index);
+  std::filesystem::rename(scratch / "away", index);
   ASSERT_TRUE(comes_to_hold([&] { return disks()[1].online; }));
   EXPECT_EQ(client.look(handle, ns, blocks), std::vector(20, WireClient::Seen::right));
 }

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "storage/disk/late_store.h"
+
 namespace kvtier::storage::testing {
 
 TestDirectory::TestDirectory(Where where) {
@@ -98,9 +100,16 @@ RecordStoreOptions small_options(const std::filesystem::path& directory) {
 }
 
 TestStore::TestStore(const RecordStoreOptions& options, std::unique_ptr<BlockDevice> device) {
+  take(open_record_store(options, control_.post(), std::move(device)));
+}
+
+TestStore::TestStore(const RecordStoreOptions& options, Late) {
+  take(open_record_store_now_or_late(options, control_.post()));
+}
+
+void TestStore::take(Result<std::unique_ptr<RecordStore>> store) {
   auto extents = make_memfd_extents(Tier::host, {});
   extent_ = std::move(*extents->create(ExtentId(1), {kSlots * kSlotBytes, kSlotBytes}));
-  auto store = open_record_store(options, control_.post(), std::move(device));
   if (!store) {
     ADD_FAILURE() << store.error().message;
     std::abort();

@@ -72,6 +72,9 @@ class TestStore {
   // Fails the test if the store cannot be opened.
   explicit TestStore(const RecordStoreOptions& options,
                      std::unique_ptr<BlockDevice> device = nullptr);
+  // As the daemon opens it (late_store.h).
+  enum class Late { may_be };
+  TestStore(const RecordStoreOptions& options, Late);
 
   RecordStore& operator*() noexcept { return *store_; }
   RecordStore* operator->() noexcept { return store_.get(); }
@@ -101,6 +104,8 @@ class TestStore {
   Result<void> wait_for(const std::function<Result<void>(RecordStore::Done<void>)>& start);
 
  private:
+  void take(Result<std::unique_ptr<RecordStore>> store);
+
   Control control_;
   std::unique_ptr<Extent> extent_;
   std::vector<HealthChange> health_;

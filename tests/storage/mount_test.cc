@@ -170,6 +170,25 @@ TEST_F(Ext4Test, FileSystemThatTurnsReadOnlyTakesTheTierOfflineUntilItIsMountedA
   EXPECT_TRUE(store.works(TestRecord(0, 2), {0, 1}));
 }
 
+TEST_F(Ext4Test, FileSystemThatIsReadOnlyAtTheStartMakesTheTierComeLate) {
+  {
+    TestStore store(options_);
+    ASSERT_TRUE(store.works(TestRecord(0, 1), {0, 0}));
+  }
+  // The kernel may still be closing what the ring had open.
+  ASSERT_TRUE(run("for i in $(seq 200); do mount -o remount,ro " + place_.string() +
+                  " && exit 0; sleep 0.05; done; exit 1"));
+  TestStore store(options_, TestStore::Late::may_be);
+  store.watch_health();
+  ASSERT_EQ(store.health().size(), 1u);
+  EXPECT_NE(store.health()[0].why.find("Read-only"), std::string::npos) << store.health()[0].why;
+  ASSERT_TRUE(run("mount -o remount,rw " + place_.string()));
+  store.wait_until(true);
+  EXPECT_EQ(store.recover().size(), 1u);
+  EXPECT_TRUE(store.read(TestRecord(0, 1), {0, 0}));
+  EXPECT_TRUE(store.works(TestRecord(0, 2), {0, 1}));
+}
+
 TEST_F(Ext4Test, FileSystemThatFailsAltogetherTakesTheTierOfflineUntilItIsMountedAnew) {
   TestStore store(options_);
   store.watch_health();
