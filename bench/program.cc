@@ -11,7 +11,9 @@ std::string kvtierd_beside() {
 
 int run_program(CLI::App& app, int argc, char** argv, const std::function<void(Report&)>& measure) {
   bool json = false;
-  auto commands = app.get_subcommands({});
+  // Groups of options are subcommands without a name.
+  auto commands =
+      app.get_subcommands([](CLI::App* command) { return !command->get_name().empty(); });
   if (commands.empty()) commands.push_back(&app);
   for (CLI::App* command : commands) {
     command->add_flag("--json", json, "Print a JSON list instead of a table");
