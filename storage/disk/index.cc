@@ -11,13 +11,11 @@
 #include <cstring>
 #include <mutex>
 #include <shared_mutex>
-#include <span>
 #include <string>
 #include <system_error>
 #include <thread>
 
 #include "client/base/check.h"
-#include "client/base/fd.h"
 #include "storage/disk/allocated_bytes.h"
 #include "storage/disk/index_options.h"
 #include "storage/disk/points.h"
@@ -155,14 +153,27 @@ struct Index::Impl {
   Error another_owner() const {
     return make_error(Errc::corrupt, "index " + directory.string() + ": belongs to another store");
   }
-  std::unique_ptr<rocksdb::Iterator> iterate(Family family) const {
+  // Keys from `first` on and before `end`; one that is empty is no bound.
+  struct KeyRange {
+    KeyRange() = default;
+    KeyRange(std::string first_key, std::string end_key)
+        : first(std::move(first_key)), end(std::move(end_key)), end_slice(end) {}
+    KeyRange(const KeyRange&) = delete;
+    std::string first, end;
+    rocksdb::Slice end_slice;  // iterators hold on to it
+  };
+  // `range` outlives it.
+  std::unique_ptr<rocksdb::Iterator> iterate(Family family, const KeyRange& range) const {
     rocksdb::ReadOptions options;
     options.fill_cache = false;
-    options.readahead_size = 4_MiB;  // whole families are read, once
+    options.readahead_size = 4_MiB;  // all is read, once
+    if (!range.end.empty()) options.iterate_upper_bound = &range.end_slice;
     std::unique_ptr<rocksdb::Iterator> rows(db->NewIterator(options, families[family]));
-    rows->SeekToFirst();
+    rows->Seek(range.first);
     return rows;
   }
+  Result<void> read(const KeyRange& range, std::vector<DiskEntry>& entries,
+                    std::vector<Key>& unreadable) const;
 };
 
 Index::Batch::Batch() : impl_(std::make_unique<Impl>()) {}
@@ -325,23 +336,16 @@ Result<std::optional<DiskLocation>> Index::find(const Key& key) const {
 }
 
 // Both families are in key order: one pass over each.
-Result<Index::Contents> Index::load() const {
-  Contents contents;
-  std::uint64_t about = 0;
-  (void)impl_->db->GetIntProperty(impl_->families[kRecords], "rocksdb.estimate-num-keys", &about);
-  contents.entries.reserve(about);
-  // The memory of millions of entries takes a while to come; the scan does not wait for it.
-  std::jthread populating([reserved = std::span(contents.entries.data(), about)] {
-    populate_in_pieces(std::as_writable_bytes(reserved));
-  });
-  const auto records = impl_->iterate(kRecords);
-  const auto stamps = impl_->iterate(kStamps);
+Result<void> Index::Impl::read(const KeyRange& range, std::vector<DiskEntry>& entries,
+                               std::vector<Key>& unreadable) const {
+  const auto records = iterate(kRecords, range);
+  const auto stamps = iterate(kStamps, range);
   for (; records->Valid(); records->Next()) {
     const auto key = value_in<Key>(records->key());
     const auto packed = record_in(records->value());
     if (!key) continue;
     for (; stamps->Valid() && stamps->key().compare(records->key()) < 0; stamps->Next()) {
-      if (const auto stray = value_in<Key>(stamps->key())) contents.unreadable.push_back(*stray);
+      if (const auto stray = value_in<Key>(stamps->key())) unreadable.push_back(*stray);
     }
     std::uint64_t stamp = 0;
     if (stamps->Valid() && stamps->key() == records->key()) {
@@ -349,7 +353,7 @@ Result<Index::Contents> Index::load() const {
       stamps->Next();
     }
     if (!packed) {
-      contents.unreadable.push_back(*key);
+      unreadable.push_back(*key);
       continue;
     }
     DiskEntry entry;
@@ -360,15 +364,47 @@ Result<Index::Contents> Index::load() const {
     entry.at = {packed->segment, packed->slot};
     entry.record_bytes = packed->record_bytes;
     entry.last_access = stamp;
-    // The estimate may be too low.
-    if (contents.entries.size() == about && populating.joinable()) populating.join();
-    contents.entries.push_back(entry);
+    entries.push_back(entry);
   }
   for (; stamps->Valid(); stamps->Next()) {
-    if (const auto stray = value_in<Key>(stamps->key())) contents.unreadable.push_back(*stray);
+    if (const auto stray = value_in<Key>(stamps->key())) unreadable.push_back(*stray);
   }
-  if (!records->status().ok()) return impl_->error(records->status());
-  if (!stamps->status().ok()) return impl_->error(stamps->status());
+  if (!records->status().ok()) return error(records->status());
+  if (!stamps->status().ok()) return error(stamps->status());
+  return {};
+}
+
+// Keys are hashes, so that ranges of their first byte are about as large as each other.
+Result<Index::Contents> Index::load() const {
+  constexpr std::uint64_t kWorthAThread = 1 << 16;
+  constexpr unsigned kPartsMax = 4;
+  std::uint64_t about = 0;
+  (void)impl_->db->GetIntProperty(impl_->families[kRecords], "rocksdb.estimate-num-keys", &about);
+  const unsigned parts = static_cast<unsigned>(std::clamp<std::uint64_t>(
+      about / kWorthAThread, 1, std::clamp(std::thread::hardware_concurrency(), 1U, kPartsMax)));
+  const auto begin_of = [parts](unsigned part) {
+    return part == 0 || part == parts ? std::string()
+                                      : std::string(1, static_cast<char>(256 * part / parts));
+  };
+  Contents contents;
+  contents.parts.resize(parts);
+  std::vector<std::vector<Key>> unreadable(parts);
+  std::vector<Result<void>> results(parts);
+  const auto read = [&](unsigned part) {
+    contents.parts[part].reserve(about / parts + about / 64);
+    results[part] =
+        impl_->read({begin_of(part), begin_of(part + 1)}, contents.parts[part], unreadable[part]);
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (unsigned part = 1; part < parts; ++part) threads.emplace_back(read, part);
+    read(0);
+  }
+  for (unsigned part = 0; part < parts; ++part) {
+    if (!results[part]) return results[part].error();
+    contents.unreadable.insert(contents.unreadable.end(), unreadable[part].begin(),
+                               unreadable[part].end());
+  }
   return contents;
 }
 
@@ -376,7 +412,8 @@ Result<std::vector<std::pair<NamespaceId, std::vector<std::byte>>>> Index::names
   const std::shared_lock lock(impl_->mutex);
   if (impl_->db == nullptr) return impl_->not_open();
   std::vector<std::pair<NamespaceId, std::vector<std::byte>>> found;
-  const auto rows = impl_->iterate(kNamespaces);
+  const Impl::KeyRange all;
+  const auto rows = impl_->iterate(kNamespaces, all);
   for (; rows->Valid(); rows->Next()) {
     const auto id = value_in<NamespaceId>(rows->key());
     if (!id) continue;

@@ -43,8 +43,8 @@ class Index {
   };
 
   struct Contents {
-    std::vector<DiskEntry> entries;  // without slot_bytes
-    std::vector<Key> unreadable;     // values of another version or length, and stamps of no record
+    std::vector<std::vector<DiskEntry>> parts;  // in no order; without slot_bytes
+    std::vector<Key> unreadable;  // values of another version or length, and stamps of no record
   };
 
   enum class Compaction { runs, held };
@@ -78,6 +78,7 @@ class Index {
   Result<void> commit(Batch& batch);
   // Errors: io, corrupt.
   Result<std::optional<DiskLocation>> find(const Key& key) const;
+  // Large ones are read by several threads. Errors: io, corrupt.
   Result<Contents> load() const;
   Result<std::vector<std::pair<NamespaceId, std::vector<std::byte>>>> namespaces() const;
   // Errors: io.

@@ -79,13 +79,15 @@ Result<OpenedIndex> open_index(const StoreDirectory& directory, const Segments& 
 // Forgets entries whose slot is not there any more, and what lies past a lowered capacity.
 Result<void> prune(OpenedIndex& opened, Segments& segments) {
   std::vector<Key> gone = std::move(opened.contents.unreadable);
-  auto& entries = opened.contents.entries;
-  for (DiskEntry& entry : entries) entry.slot_bytes = segments.slot_bytes_of(entry.at.segment);
-  const auto forgotten = std::erase_if(entries, [&](const DiskEntry& entry) {
-    const bool held = segments.holds(entry.at, entry.record_bytes);
-    if (!held) gone.push_back(entry.identity.key);
-    return !held;
-  });
+  std::size_t forgotten = 0;
+  for (auto& entries : opened.contents.parts) {
+    for (DiskEntry& entry : entries) entry.slot_bytes = segments.slot_bytes_of(entry.at.segment);
+    forgotten += std::erase_if(entries, [&](const DiskEntry& entry) {
+      const bool held = segments.holds(entry.at, entry.record_bytes);
+      if (!held) gone.push_back(entry.identity.key);
+      return !held;
+    });
+  }
   if (forgotten > 0) spdlog::warn("{} index entries without a slot forgotten", forgotten);
   // First what takes the most room: an entry of a segment that is gone does no harm.
   if (const auto removed = segments.remove_past_capacity(); !removed) return removed;
@@ -112,7 +114,7 @@ class DiskRecordStore final : public RecordStore {
         directory_(std::move(directory)),
         segments_(std::move(segments)),
         index_(std::move(opened.index)),
-        recovered_(std::move(opened.contents.entries)),
+        recovered_(std::move(opened.contents.parts)),
         device_(std::move(device)),
         loop_(options, directory_, *device_, *index_, *segments_, counters_, std::move(post)),
         thread_([this] { loop_.run(); }) {}
@@ -122,12 +124,14 @@ class DiskRecordStore final : public RecordStore {
   Result<void> recover(const std::function<void(const DiskEntry&)>& visit) override {
     // What has been visited goes back at once: the visitor fills as much memory of its own.
     constexpr std::size_t kPiece = 1U << 16;
-    std::vector<DiskEntry> entries = std::exchange(recovered_, {});
-    const std::span all(entries);
-    for (std::size_t at = 0; at < all.size(); at += kPiece) {
-      const auto piece = all.subspan(at, std::min(kPiece, all.size() - at));
-      for (const DiskEntry& entry : piece) visit(entry);
-      give_back_pages(std::as_writable_bytes(piece));
+    auto parts = std::exchange(recovered_, {});
+    for (auto& entries : parts) {
+      const std::span all(entries);
+      for (std::size_t at = 0; at < all.size(); at += kPiece) {
+        const auto piece = all.subspan(at, std::min(kPiece, all.size() - at));
+        for (const DiskEntry& entry : piece) visit(entry);
+        give_back_pages(std::as_writable_bytes(piece));
+      }
     }
     index_->resume_compaction();
     return {};
@@ -251,7 +255,7 @@ class DiskRecordStore final : public RecordStore {
   StoreDirectory directory_;
   std::unique_ptr<Segments> segments_;
   std::unique_ptr<Index> index_;
-  std::vector<DiskEntry> recovered_;
+  std::vector<std::vector<DiskEntry>> recovered_;
   std::unique_ptr<BlockDevice> device_;
   StoreCounters counters_;
   std::uint64_t writes_refused_ = 0;

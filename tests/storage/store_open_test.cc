@@ -1,9 +1,14 @@
 // Opening: what is refused and how it says so, and what is repaired.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
+#include <set>
+#include <span>
 
+#include "client/record/digest.h"
+#include "storage/disk/index.h"
 #include "tests/storage/helpers.h"
 
 namespace kvtier::storage {
@@ -113,6 +118,47 @@ TEST_F(StoreOpenTest, SegmentSizeThatDiffersFromTheDirectorysIsRefused) {
   EXPECT_EQ(refusal(options_).code, Errc::invalid);
   options_.segment_bytes = 1_MiB;
   EXPECT_EQ(recovered(), 20u);
+}
+
+TEST_F(StoreOpenTest, LargeIndexIsReadInPartsAndEveryEntryOnce) {
+  constexpr std::uint64_t kEntries = 300'000, kStrays = 1'000;
+  const auto key_of = [](std::uint64_t number) {
+    return Key{xxh3_128(std::as_bytes(std::span(&number, 1)))};
+  };
+  const auto index = Index::open(
+      {.directory = directory_.path() / "index", .store = StoreId{}, .bytes_max = 256_MiB});
+  ASSERT_TRUE(index);
+  Index::Batch batch;
+  for (std::uint64_t number = 0; number < kEntries; ++number) {
+    DiskEntry entry;
+    entry.identity.key = key_of(number);
+    entry.at.slot = static_cast<std::uint32_t>(number);
+    entry.record_bytes = record_bytes(0);
+    entry.last_access = number + 1;
+    batch.put(entry);
+    if (number % 10'000 == 9'999) {
+      ASSERT_TRUE((*index)->commit(batch));
+    }
+  }
+  for (std::uint64_t number = 0; number < kStrays; ++number) batch.touch(key_of(~number), 1);
+  ASSERT_TRUE((*index)->commit(batch));
+
+  const auto contents = (*index)->load();
+  ASSERT_TRUE(contents) << contents.error().message;
+  std::vector<bool> seen(kEntries);
+  for (const auto& part : contents->parts) {
+    for (const DiskEntry& entry : part) {
+      ASSERT_EQ(entry.identity.key, key_of(entry.at.slot));
+      ASSERT_EQ(entry.last_access, entry.at.slot + 1);
+      ASSERT_FALSE(seen[entry.at.slot]) << "twice";
+      seen[entry.at.slot] = true;
+    }
+  }
+  EXPECT_EQ(std::ranges::count(seen, true), kEntries);
+  const std::set<Key> strays(contents->unreadable.begin(), contents->unreadable.end());
+  EXPECT_EQ(contents->unreadable.size(), kStrays);
+  EXPECT_EQ(strays.size(), kStrays);
+  EXPECT_TRUE(strays.contains(key_of(~std::uint64_t{kStrays - 1})));
 }
 
 TEST_F(StoreOpenTest, DeletedIndexIsRebuiltFromTheSegments) {
