@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kvtier/result.h"
+#include "storage/disk/index_entries.h"
 #include "storage/disk/record_store.h"
 #include "storage/disk/segments.h"
 
@@ -43,7 +44,7 @@ class Index {
   };
 
   struct Contents {
-    std::vector<std::vector<DiskEntry>> parts;  // in no order; without slot_bytes
+    std::vector<IndexEntries> parts;  // in no order
     std::vector<Key> unreadable;  // values of another version or length, and stamps of no record
   };
 

@@ -81,8 +81,7 @@ Result<void> prune(OpenedIndex& opened, Segments& segments) {
   std::vector<Key> gone = std::move(opened.contents.unreadable);
   std::size_t forgotten = 0;
   for (auto& entries : opened.contents.parts) {
-    for (DiskEntry& entry : entries) entry.slot_bytes = segments.slot_bytes_of(entry.at.segment);
-    forgotten += std::erase_if(entries, [&](const DiskEntry& entry) {
+    forgotten += entries.erase_if([&](const DiskEntry& entry) {
       const bool held = segments.holds(entry.at, entry.record_bytes);
       if (!held) gone.push_back(entry.identity.key);
       return !held;
@@ -125,12 +124,11 @@ class DiskRecordStore final : public RecordStore {
     // What has been visited goes back at once: the visitor fills as much memory of its own.
     constexpr std::size_t kPiece = 1U << 16;
     auto parts = std::exchange(recovered_, {});
-    for (auto& entries : parts) {
-      const std::span all(entries);
-      for (std::size_t at = 0; at < all.size(); at += kPiece) {
-        const auto piece = all.subspan(at, std::min(kPiece, all.size() - at));
-        for (const DiskEntry& entry : piece) visit(entry);
-        give_back_pages(std::as_writable_bytes(piece));
+    for (IndexEntries& entries : parts) {
+      for (std::size_t begin = 0; begin < entries.size(); begin += kPiece) {
+        const std::size_t end = std::min(begin + kPiece, entries.size());
+        for (std::size_t at = begin; at < end; ++at) visit(entries[at]);
+        entries.give_back(begin, end);
       }
     }
     index_->resume_compaction();
@@ -255,7 +253,7 @@ class DiskRecordStore final : public RecordStore {
   StoreDirectory directory_;
   std::unique_ptr<Segments> segments_;
   std::unique_ptr<Index> index_;
-  std::vector<std::vector<DiskEntry>> recovered_;
+  std::vector<IndexEntries> recovered_;
   std::unique_ptr<BlockDevice> device_;
   StoreCounters counters_;
   std::uint64_t writes_refused_ = 0;

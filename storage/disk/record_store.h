@@ -44,7 +44,6 @@ struct DiskEntry {
   BlockIdentity identity;
   DiskLocation at;
   std::uint64_t record_bytes = 0;
-  std::uint64_t slot_bytes = 0;   // of the segment it lies in
   std::uint64_t last_access = 0;  // the cache's logical clock
 };
 

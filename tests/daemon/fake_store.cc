@@ -187,7 +187,7 @@ Result<void> FakeStore::finish_write(const Write& write, Fate fate) {
     KVTIER_CHECK(!(entry.at == write.to) || key == write.identity.key);
   }
   slots_[{write.to.segment, write.to.slot}].assign(record.begin(), record.end());
-  index_[write.identity.key] = {write.identity, write.to, write.record_bytes, write.slot_bytes,
+  index_[write.identity.key] = {write.identity, write.to, write.record_bytes,
                                 write.last_access};
   return {};
 }

@@ -48,7 +48,6 @@ TEST_F(RecordStoreTest, RecordsOfEachSizeSurviveReopening) {
   EXPECT_EQ(found.identity.block_index, large.identity.block_index);
   EXPECT_EQ(found.at, (DiskLocation{1, 3}));
   EXPECT_EQ(found.record_bytes, large.bytes.size());
-  EXPECT_EQ(found.slot_bytes, large.bytes.size());
   EXPECT_EQ(found.last_access, 12u);
   EXPECT_TRUE(small.equals(*store.read(small, {0, 0})));
   EXPECT_TRUE(large.equals(*store.read(large, {1, 3})));

@@ -48,7 +48,7 @@ class Model {
       const DiskEntry& entry = entries[TestRecord(stored.kind, number).identity.key];
       ASSERT_EQ(entry.at, stored.at);
       ASSERT_EQ(entry.last_access, stored.stamp);
-      ASSERT_TRUE(space_->claim(entry.at, entry.slot_bytes));
+      ASSERT_TRUE(space_->claim(entry.at, entry.record_bytes));
     }
   }
 

@@ -133,7 +133,8 @@ TEST_F(StoreOpenTest, LargeIndexIsReadInPartsAndEveryEntryOnce) {
     DiskEntry entry;
     entry.identity.key = key_of(number);
     entry.at.slot = static_cast<std::uint32_t>(number);
-    entry.record_bytes = record_bytes(0);
+    entry.identity.ns.bytes[0] = std::byte(number % 7);
+    entry.record_bytes = record_bytes(number % 2);
     entry.last_access = number + 1;
     batch.put(entry);
     if (number % 10'000 == 9'999) {
@@ -147,9 +148,12 @@ TEST_F(StoreOpenTest, LargeIndexIsReadInPartsAndEveryEntryOnce) {
   ASSERT_TRUE(contents) << contents.error().message;
   std::vector<bool> seen(kEntries);
   for (const auto& part : contents->parts) {
-    for (const DiskEntry& entry : part) {
+    for (std::size_t at = 0; at < part.size(); ++at) {
+      const DiskEntry entry = part[at];
       ASSERT_EQ(entry.identity.key, key_of(entry.at.slot));
       ASSERT_EQ(entry.last_access, entry.at.slot + 1);
+      ASSERT_EQ(entry.identity.ns.bytes[0], std::byte(entry.at.slot % 7));
+      ASSERT_EQ(entry.record_bytes, record_bytes(entry.at.slot % 2));
       ASSERT_FALSE(seen[entry.at.slot]) << "twice";
       seen[entry.at.slot] = true;
     }
