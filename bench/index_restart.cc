@@ -59,6 +59,8 @@ void commit_sorted(Index& index, std::vector<DiskEntry>& run) {
   Index::Batch batch;
   for (std::size_t i = 0; i < run.size(); ++i) {
     batch.put(run[i]);
+    // Half of the prefixes have been used since they were written.
+    if (run[i].last_access % 2 == 0) batch.touch(run[i].identity.key, run[i].last_access);
     if (i % kBatch == kBatch - 1 || i + 1 == run.size()) need(index.commit(batch));
   }
   run.clear();

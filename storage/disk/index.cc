@@ -39,10 +39,12 @@ struct PackedRecord {
   std::byte ns[16];
   std::byte parent[16];
   std::uint32_t block_index;
+  std::uint64_t stamp;  // when it was written; what came later is in the other family
 } __attribute__((packed));
-static_assert(sizeof(PackedRecord) == 53);
+static_assert(sizeof(PackedRecord) == 61);
 static_assert(std::endian::native == std::endian::little);
-constexpr std::uint8_t kPackedVersion = 1;
+constexpr std::uint8_t kPackedVersion = 2;
+constexpr std::size_t kFirstVersionBytes = 53;  // which had no stamp
 
 template <class T>
 rocksdb::Slice slice_of(const T& value) {
@@ -61,8 +63,13 @@ std::optional<T> value_in(const rocksdb::Slice& slice) {
 }
 
 std::optional<PackedRecord> record_in(const rocksdb::Slice& slice) {
-  const auto packed = value_in<PackedRecord>(slice);
-  return packed && packed->version == kPackedVersion ? packed : std::nullopt;
+  const bool first = slice.size() == kFirstVersionBytes && slice[0] == 1;
+  if (!first && (slice.size() != sizeof(PackedRecord) || slice[0] != kPackedVersion)) {
+    return std::nullopt;
+  }
+  PackedRecord packed{};
+  std::memcpy(&packed, slice.data(), slice.size());
+  return packed;
 }
 
 Error error_of(const rocksdb::Status& status, const std::string& what) {
@@ -167,7 +174,8 @@ struct Index::Impl {
   std::unique_ptr<rocksdb::Iterator> iterate(Family family, const KeyRange& range) const {
     rocksdb::ReadOptions options;
     options.fill_cache = false;
-    options.readahead_size = 4_MiB;  // all is read, once
+    options.readahead_size = 4_MiB;         // all is read, once
+    options.ignore_range_deletions = true;  // there are none
     if (!range.end.empty()) options.iterate_upper_bound = &range.end_slice;
     std::unique_ptr<rocksdb::Iterator> rows(db->NewIterator(options, families[family]));
     rows->Seek(range.first);
@@ -196,8 +204,8 @@ void Index::Batch::put(const DiskEntry& entry) {
   std::memcpy(packed.ns, entry.identity.ns.bytes.data(), sizeof packed.ns);
   std::memcpy(packed.parent, entry.identity.parent.bytes.data(), sizeof packed.parent);
   packed.block_index = entry.identity.block_index;
+  packed.stamp = entry.last_access;
   impl_->put(kRecords, slice_of(entry.identity.key), slice_of(packed));
-  touch(entry.identity.key, entry.last_access);
 }
 
 void Index::Batch::erase(const Key& key) {
@@ -364,7 +372,7 @@ Result<void> Index::Impl::read(const KeyRange& range, IndexEntries& entries,
     entry.identity.block_index = packed->block_index;
     entry.at = {packed->segment, packed->slot};
     entry.record_bytes = packed->record_bytes;
-    entry.last_access = stamp;
+    entry.last_access = std::max(stamp, packed->stamp);
     entries.push_back(entry);
   }
   for (; stamps->Valid(); stamps->Next()) {
