@@ -170,6 +170,8 @@ class KillRun {
     const auto& [wide, prefix] = prefixes_[random_() % prefixes_.size()];
     durable_.erase(prefix.back().key());
     client.report_bad(handles_[wide], prefix, true);
+    // The damage is the client's own: the daemon has heard of it before it is killed from outside.
+    client.request([](WireClient::Builder m) { m.setStatus(); });
   }
 
   void check_usage(WireClient& client) {
