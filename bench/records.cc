@@ -40,7 +40,8 @@ std::vector<Token> prompt(std::uint64_t number, std::size_t tokens) {
 }
 
 ScratchDirectory::ScratchDirectory(const std::filesystem::path& parent) {
-  std::string pattern = (parent / "kvtier-bench-XXXXXX").string();
+  // kvtierd takes no relative paths.
+  std::string pattern = (std::filesystem::absolute(parent) / "kvtier-bench-XXXXXX").string();
   if (::mkdtemp(pattern.data()) == nullptr) {
     throw std::runtime_error("cannot make a directory in " + parent.string() + ": " +
                              std::strerror(errno));
