@@ -1,6 +1,7 @@
 // What a client keeps when its daemon goes and another comes, and what it lets go.
 #include <atomic>
 #include <condition_variable>
+#include <future>
 
 #include "client/base/points.h"
 #include "tests/client/fixture.h"
@@ -147,17 +148,22 @@ TEST_F(ReconnectTest, ACopyIsWorthNothingOnceTheDaemonIsGoneThoughTheSessionThre
   auto lease = cache->lease(prompt, 4, soon());
   ASSERT_TRUE(lease);
   RecordPages pages(4, layout.record_bytes);
+  // Another request wakes the session thread, which stands still, having read nothing, when the
+  // daemon goes.
   Gate session("client.session.woken");
+  const auto other =
+      std::async(std::launch::async, [&] { return cache->lease(prompt, 4, soon()).has_value(); });
+  session.wait();
   auto load = lease->load_into(pages.pages());
   ASSERT_TRUE(load);
   EXPECT_TRUE(lease->held());
   daemon.hang_up();
-  session.wait();
   ASSERT_TRUE(daemon.eventually([](const auto& s) { return s.open_connections == 0; }));
   EXPECT_TRUE(client->connected()) << "the session thread knows nothing of it yet";
   EXPECT_FALSE(lease->held());
   EXPECT_EQ(load->finish(), 0U);
   EXPECT_EQ(lease->load_into(pages.pages()).error().code, Errc::stale);
+  session.open();
 }
 
 TEST_F(ReconnectTest, OldSlotsAreLetGoOnceAndOnlyAfterAReconnect) {
