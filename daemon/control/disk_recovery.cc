@@ -127,10 +127,10 @@ void DiskTier::take_over_late(std::uint32_t number) {
   std::vector<Key> unusable;
   (void)on.store().recover([&](const storage::DiskEntry& entry) {
     on_late_stamp(entry.last_access);
-    const bool gone = std::ranges::any_of(invalidated_, [&](const NamespaceFilter& filter) {
-      const auto ns = catalogue_.namespaces().find(entry.identity.ns);
-      return ns && filter.matches(catalogue_.namespaces()[*ns]);
-    });
+    const auto ns = catalogue_.namespaces().find(entry.identity.ns);
+    const bool gone = ns && std::ranges::any_of(invalidated_, [&](const NamespaceFilter& filter) {
+                        return filter.matches(catalogue_.namespaces()[*ns]);
+                      });
     const auto id = gone ? Result<BlockId>(make_error(Errc::not_found, "invalidated"))
                          : take_over(number, entry);
     if (id) return catalogue_.enlist_oldest(*id, Tier::disk);
@@ -140,8 +140,10 @@ void DiskTier::take_over_late(std::uint32_t number) {
   });
   if (!unusable.empty()) on.erase(std::move(unusable), {});
   KVTIER_POINT("daemon.late.step");
-  if (on.store().to_recover() && later) return later([this, number] { take_over_late(number); });
-  if (on.store().to_recover()) return take_over_late(number);
+  if (on.store().to_recover()) {
+    const auto next = [this, number] { take_over_late(number); };
+    return later ? later(next) : next();
+  }
   const bool online = late_.extract(number).mapped();
   if (unknown_directory().empty()) invalidated_.clear();
   spdlog::info("disk tier: {} came late, {} blocks taken over", on.directory(), on.blocks());
