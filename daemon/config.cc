@@ -9,6 +9,7 @@
 #include <map>
 #include <sstream>
 
+#include "client/base/sizes.h"
 #include "client/base/units.h"
 #include "daemon/config_values.h"
 #include "daemon/limits.h"
@@ -42,24 +43,12 @@ std::string show_bytes(std::uint64_t bytes) {
 }
 
 Result<std::uint64_t> bytes_from(const toml::node& node) {
-  const std::string mend = "a size: bytes, or a string such as \"64MiB\" or \"4GiB\"";
-  if (const auto number = node.value_exact<std::int64_t>()) {
-    if (*number < 0) return expected(mend);
+  if (const auto number = node.value_exact<std::int64_t>(); number && *number >= 0)
     return static_cast<std::uint64_t>(*number);
+  if (const auto text = node.value_exact<std::string>()) {
+    if (const auto bytes = parse_size(*text)) return bytes;
   }
-  const auto text = node.value_exact<std::string>();
-  if (!text) return expected(mend);
-  std::uint64_t number = 0;
-  const char* end = text->data() + text->size();
-  const auto parsed = std::from_chars(text->data(), end, number);
-  static const std::map<std::string, unsigned> kShifts{{"", 0},     {"B", 0},    {"KiB", 10},
-                                                       {"MiB", 20}, {"GiB", 30}, {"TiB", 40}};
-  const auto unit = kShifts.find(std::string(parsed.ptr, end));
-  if (parsed.ec != std::errc{} || unit == kShifts.end() ||
-      number > (std::uint64_t{1} << 62 >> unit->second)) {
-    return expected(mend);
-  }
-  return number << unit->second;
+  return expected(std::string("a size: ") + kSizeForms);
 }
 
 }  // namespace config_values
@@ -549,10 +538,15 @@ Result<Config> parse_config(const std::string& text, const std::string& name) {
 
 Result<Config> load_config(const std::filesystem::path& file) {
   // The stream's own extraction turns the library's exception for a directory into a bad stream.
+  errno = 0;
   std::ifstream in(file);
+  if (!in.is_open()) {
+    return errno_error(Errc::io, "cannot read the configuration " + file.string() +
+                                     ": give a readable file with --config");
+  }
   std::ostringstream text;
   if (in.peek() != std::ifstream::traits_type::eof()) text << in.rdbuf();
-  if (!in.is_open() || in.bad() || text.fail()) {
+  if (in.bad() || text.fail()) {
     return make_error(Errc::io, "cannot read the configuration " + file.string() +
                                     ": give a readable file with --config");
   }

@@ -1,15 +1,19 @@
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
 
 #include <CLI/CLI.hpp>
 #include <boost/asio/io_context.hpp>
 #include <csignal>
 #include <cstdio>
 
+#include "client/base/shown.h"
 #include "client/base/thread_priority.h"
 #include "daemon/config.h"
 #include "daemon/control/server.h"
 #include "daemon/kill_at.h"
+#include "daemon/ops/log_lines.h"
 #include "daemon/ops/monitor.h"
 #include "daemon/restart/passed_descriptors.h"
 #include "daemon/service/host_memory.h"
@@ -29,7 +33,7 @@ Exit codes: 0 stopped by SIGTERM or SIGINT, 1 the environment, 2 the configurati
 )";
 
 int fail(int code, const kvtier::Error& error) {
-  std::fprintf(stderr, "kvtierd: %s\n", error.message.c_str());
+  std::fprintf(stderr, "kvtierd: %s\n", kvtier::shown(error.message).c_str());
   return code;
 }
 
@@ -63,6 +67,8 @@ int serve(kvtier::daemon::Config config, const std::string& config_file,
 }  // namespace
 
 int main(int argc, char** argv) {
+  // Records, index and state are prompts: nobody else reads them, whatever umask this was started with.
+  ::umask(0077);
   auto passed = kvtier::daemon::PassedDescriptors::from_environment();
   if (!passed) return fail(1, passed.error());
   CLI::App app(
@@ -76,7 +82,7 @@ int main(int argc, char** argv) {
   app.add_flag("--check-config", check,
                "Read the configuration, say what is wrong with it, and exit");
   app.add_flag("--print-config", print, "Print the configuration in effect and exit");
-  app.set_version_flag("--version", kvtier::daemon::kVersion);
+  app.set_version_flag("--version", std::string("kvtierd ") + kvtier::daemon::kVersion);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -94,12 +100,17 @@ int main(int argc, char** argv) {
   }
   if (check) {
     const auto good = kvtier::daemon::settle_host_capacity(config, 0);
-    return good ? 0 : fail(exit_code(good.error()), good.error());
+    if (!good) return fail(exit_code(good.error()), good.error());
+    std::printf("%s can be used\n",
+                config_file.empty() ? "the default configuration" : kvtier::shown(config_file).c_str());
+    return 0;
   }
   if (auto armed = kvtier::daemon::arm_kill_from_environment(); !armed)
     return fail(2, armed.error());
   // Lines go to stderr; journald puts the time to them itself.
   auto logger = spdlog::stderr_logger_st("kvtierd");
+  logger->set_formatter(
+      kvtier::daemon::ops::escaping(std::make_unique<spdlog::pattern_formatter>()));
   const auto problems =
       std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(kvtier::daemon::ops::kProblemsMax);
   problems->set_level(spdlog::level::warn);

@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "client/base/sizes.h"
 #include "client/ctl/exit_codes.h"
 #include "client/ctl/units.h"
 
@@ -45,7 +46,7 @@ std::string is_digest(const std::string& text) {
   return id ? std::string() : id.error().message;
 }
 std::string is_bytes(const std::string& text) {
-  const auto bytes = parse_bytes(text);
+  const auto bytes = parse_size(text);
   return bytes ? std::string() : bytes.error().message;
 }
 std::string is_duration(const std::string& text) {
@@ -73,7 +74,7 @@ CommandLine::CommandLine(Arguments& arguments)
                   "How long to wait for the daemon (default: 5000, and 600000 for commands that go "
                   "through blocks)")
       ->check(CLI::Range(1L, 86'400'000L));
-  app_.set_version_flag("--version", KVTIER_VERSION);
+  app_.set_version_flag("--version", "kvtierctl " KVTIER_VERSION);
   add_looking();
   add_keeping();
   add_removing();
@@ -311,7 +312,7 @@ void CommandLine::finish() {
     if (std::ranges::find(a.text.tiers, name(tier)) != a.text.tiers.end())
       a.tiers = a.tiers.with(tier);
     const std::string& quota = a.text.quotas[index_of(tier)];
-    if (!quota.empty()) a.quotas.push_back({tier, parse_bytes(quota).value()});
+    if (!quota.empty()) a.quotas.push_back({tier, parse_size(quota).value()});
   }
   static const std::map<std::string, SortBy> kSorts{{"", SortBy::none},
                                                     {"key", SortBy::key},

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "client/base/sizes.h"
 #include "client/ctl/units.h"
 
 namespace kvtier::ctl {
@@ -21,7 +22,7 @@ Result<std::uint64_t> bytes_at(const toml::table& table, const char* section,
   const auto node = table[section]["capacity"];
   if (const auto number = node.value_exact<std::int64_t>())
     return static_cast<std::uint64_t>(*number);
-  if (const auto text = node.value_exact<std::string>()) return parse_bytes(*text);
+  if (const auto text = node.value_exact<std::string>()) return parse_size(*text);
   return otherwise;
 }
 

@@ -51,7 +51,7 @@ Json to_json(wire::Status::Tier::Reader tier) {
   json["pinned_blocks"] = tier.getPinnedBlocks();
   json["pinned_bytes"] = tier.getPinnedBytes();
   json["pinned_bytes_max"] = tier.getPinnedBytesMax();
-  json["note"] = tier.getNote().cStr();
+  json["note"] = text_of(tier.getNote());
   return json;
 }
 
@@ -62,7 +62,7 @@ Json to_json(wire::Status::Gpu::Reader gpu) {
     std::memcpy(uuid.data(), gpu.getUuid().begin(), uuid.size());
   json["gpu"] = gpu.getNumber();
   json["uuid"] = to_string(uuid);
-  json["name"] = gpu.getName().cStr();
+  json["name"] = text_of(gpu.getName());
   json["used_bytes"] = gpu.getUsedBytes();
   json["reserved_bytes"] = gpu.getReservedBytes();
   json["taken_bytes"] = gpu.getTakenBytes();
@@ -73,12 +73,13 @@ Json to_json(wire::Status::Gpu::Reader gpu) {
 
 Json to_json(wire::Status::Disk::Reader disk) {
   Json json;
-  json["directory"] = disk.getDirectory().cStr();
+  json["directory"] = text_of(disk.getDirectory());
   json["online"] = disk.getOnline();
-  json["why"] = disk.getWhy().cStr();
+  json["why"] = text_of(disk.getWhy());
   json["used_bytes"] = disk.getUsedBytes();
   json["reserved_bytes"] = disk.getReservedBytes();
   json["cap_bytes"] = disk.getCapBytes();
+  json["capacity_bytes"] = disk.getCapacityBytes();
   json["file_bytes"] = disk.getFileBytes();
   json["blocks"] = disk.getBlocks();
   json["bytes_read"] = disk.getBytesRead();
@@ -113,7 +114,7 @@ Json bytes_by_tier(capnp::List<std::uint64_t>::Reader bytes) {
 
 Json to_json(wire::Tenant::Reader tenant) {
   Json json;
-  json["tenant"] = tenant.getName().cStr();
+  json["tenant"] = text_of(tenant.getName());
   json["isolated"] = tenant.getIsolated();
   json["namespaces"] = tenant.getNamespaces();
   json["used_bytes"] = bytes_by_tier(tenant.getUsedBytes());
@@ -125,7 +126,7 @@ Json to_json(wire::Tenant::Reader tenant) {
 Json to_json(wire::Peer::Reader peer) {
   Json json;
   json["session"] = peer.getSession();
-  json["name"] = peer.getName().cStr();
+  json["name"] = text_of(peer.getName());
   json["pid"] = peer.getPid();
   json["uid"] = peer.getUid();
   json["gid"] = peer.getGid();
@@ -140,7 +141,7 @@ Json to_json(wire::Peer::Reader peer) {
 
 Json to_json(wire::Status::Reader status) {
   Json json;
-  json["version"] = status.getVersion().cStr();
+  json["version"] = text_of(status.getVersion());
   json["boot_id"] = hex(status.getBootId());
   json["pid"] = status.getPid();
   json["uptime_ms"] = status.getUptimeMs();

@@ -23,6 +23,10 @@ Json to_json(wire::Tenant::Reader tenant);
 Json to_json(wire::ScrubReport::Reader report);
 
 std::string hex(capnp::Data::Reader data);
+// All of it, also behind a NUL.
+inline std::string text_of(capnp::Text::Reader text) {
+  return {text.begin(), text.size()};
+}
 std::string tier_name(std::uint8_t tier);
 Json tiers_of(std::uint8_t bits);
 

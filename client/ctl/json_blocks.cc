@@ -29,14 +29,14 @@ Json to_json(wire::Inspected::Placement::Reader placement) {
   Json json;
   const bool on_disk = placement.getTier() == index_of(Tier::disk);
   json["tier"] = tier_name(placement.getTier());
-  json["where"] = placement.getWhere().cStr();
+  json["where"] = text_of(placement.getWhere());
   json["online"] = placement.getOnline();
   json[on_disk ? "segment" : "extent"] = placement.getContainer();
   json["slot"] = placement.getSlot();
   json["leases"] = placement.getHolds();
   json["pinned_ms"] = placement.getPinnedMs();
   json["checksum"] = name_of(placement.getChecked());
-  json["note"] = placement.getNote().cStr();
+  json["note"] = text_of(placement.getNote());
   return json;
 }
 
@@ -63,7 +63,8 @@ Json to_json(wire::ListReply::Namespace::Reader entry) {
   }
   json["model"] = ns->model;
   json["adapter"] = ns->adapter;
-  json["tenant"] = ns->tenant;
+  json["tenant"] = text_of(entry.getTenant());
+  json["salted"] = entry.getSalted();
   json["layers"] = ns->layers;
   json["kv_heads"] = ns->kv_heads;
   json["head_dim_k"] = ns->head_dim_k;
@@ -126,14 +127,14 @@ Json to_json(wire::Invalidated::Reader invalidated) {
   json["sessions_told"] = invalidated.getSessions();
   json["disks_offline"] = Json::array();
   for (const auto disk : invalidated.getDisksOffline())
-    json["disks_offline"].push_back(disk.cStr());
+    json["disks_offline"].push_back(text_of(disk));
   return json;
 }
 
 Json to_json(wire::SessionInfo::Reader session) {
   Json json;
   json["id"] = session.getId();
-  json["name"] = session.getName().cStr();
+  json["name"] = text_of(session.getName());
   json["pid"] = session.getPid();
   json["age_ms"] = session.getAgeMs();
   json["silent_ms"] = session.getSilentMs();

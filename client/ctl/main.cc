@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "client/base/shown.h"
 #include "client/ctl/arguments.h"
 #include "client/ctl/check_system.h"
 #include "client/ctl/exit_codes.h"
@@ -20,8 +21,8 @@ void print_json(const Json& json) {
 int print(const Result<Json>& answer, const Arguments& arguments,
           std::string (*render)(const Json&)) {
   if (!answer) {
-    std::fprintf(stderr, "kvtierctl: %s (socket %s)\n", answer.error().message.c_str(),
-                 arguments.target.socket.c_str());
+    std::fprintf(stderr, "kvtierctl: %s (socket %s)\n", shown(answer.error().message).c_str(),
+                 shown(arguments.target.socket).c_str());
     return exit_of(answer.error().code);
   }
   if (arguments.json) {

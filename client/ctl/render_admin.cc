@@ -1,4 +1,5 @@
 // Blocks, sessions, tenants and what was done to them, for people.
+#include "client/base/shown.h"
 #include "client/ctl/render.h"
 #include "client/ctl/table.h"
 #include "client/ctl/terminal.h"
@@ -16,7 +17,7 @@ std::string counted(std::uint64_t count, const std::string& what) {
 }
 
 std::string line(const std::string& title, const std::string& value) {
-  return title + std::string(12 - std::min<std::size_t>(title.size(), 11), ' ') + value + "\n";
+  return title + std::string(12 - std::min<std::size_t>(title.size(), 11), ' ') + shown(value) + "\n";
 }
 
 std::string namespace_lines(const Json& ns) {
@@ -122,7 +123,7 @@ std::string render_invalidate(const Json& invalidated) {
   if (const auto left = of(invalidated, "blocks_in_use"); left != 0)
     out += counted(left, "block") + " in use: found by nobody any more, gone with the last use\n";
   for (const Json& disk : invalidated["disks_offline"]) {
-    out += disk.get<std::string>() +
+    out += shown(disk.get<std::string>()) +
            " is offline: what it holds goes when it is back; should kvtierd end before, invalidate "
            "again then\n";
   }
@@ -156,9 +157,10 @@ std::string render_checks(const Json& checks, bool colours) {
     const char* colour = state == "ok" ? kGreen : state == "failed" ? kRed : kYellow;
     out += (colours ? colour : "") + state + (colours ? kPlain : "") +
            std::string(9 - std::min<std::size_t>(state.size(), 8), ' ') +
-           c["check"].get<std::string>() + ": " + c["seen"].get<std::string>() + "\n";
+           shown(c["check"].get<std::string>()) + ": " + shown(c["seen"].get<std::string>()) +
+           "\n";
     if (!c["mend"].get<std::string>().empty())
-      out += "           mend: " + c["mend"].get<std::string>() + "\n";
+      out += "           mend: " + shown(c["mend"].get<std::string>()) + "\n";
   }
   return out;
 }

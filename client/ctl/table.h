@@ -5,9 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "client/base/shown.h"
+
 namespace kvtier::ctl {
 
-// Columns as wide as their widest cell; numbers to the right, text to the left.
+// Columns as wide as their widest cell; numbers to the right, text to the left. What is in a cell may
+// come from anybody: it is escaped.
 class Table {
  public:
   struct Column {
@@ -20,7 +23,10 @@ class Table {
     rows_.push_back(std::move(titles));
   }
 
-  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  void add(std::vector<std::string> row) {
+    for (std::string& cell : row) cell = shown(cell);
+    rows_.push_back(std::move(row));
+  }
 
   std::string text() const {
     std::string out;

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "client/base/shown.h"
 #include "client/ctl/exit_codes.h"
 #include "client/ctl/terminal.h"
 
@@ -13,7 +14,8 @@ namespace kvtier::ctl {
 namespace {
 
 int say(const Error& error, const Target& target) {
-  std::fprintf(stderr, "kvtierctl: %s (socket %s)\n", error.message.c_str(), target.socket.c_str());
+  std::fprintf(stderr, "kvtierctl: %s (socket %s)\n", shown(error.message).c_str(),
+               shown(target.socket).c_str());
   return exit_of(error.code);
 }
 

@@ -60,16 +60,6 @@ std::pair<std::optional<std::uint64_t>, std::string> number_and_unit(const std::
 
 }  // namespace
 
-Result<std::uint64_t> parse_bytes(const std::string& text) {
-  static const std::map<std::string, unsigned> kShifts{{"", 0},     {"B", 0},    {"KiB", 10},
-                                                       {"MiB", 20}, {"GiB", 30}, {"TiB", 40}};
-  const auto [number, unit] = number_and_unit(text);
-  const auto shift = kShifts.find(unit);
-  if (!number || shift == kShifts.end() || *number > (std::uint64_t{1} << 62 >> shift->second))
-    return make_error(Errc::invalid, "'" + text + "' is not a size: give 1024, 64MiB or 4GiB");
-  return *number << shift->second;
-}
-
 Result<std::chrono::seconds> parse_duration(const std::string& text) {
   static const std::map<std::string, std::uint64_t> kSeconds{
       {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86'400}};

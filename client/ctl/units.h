@@ -14,8 +14,6 @@ std::string human_duration(std::uint64_t ms);  // "3d 04:05:06"
 std::string percent(std::uint64_t part, std::uint64_t whole);
 std::string human_rate(double per_second);  // "0", "12.3", "45.6 k"
 
-// "4GiB", "512 MiB", "1024". Errors: invalid.
-Result<std::uint64_t> parse_bytes(const std::string& text);
 // "90s", "15m", "2h", "7d", at least a second. Errors: invalid.
 Result<std::chrono::seconds> parse_duration(const std::string& text);
 

@@ -208,12 +208,14 @@ struct ListReply {
 
   struct Namespace {
     id @0 :Data;
-    encoded @1 :Data;
+    encoded @1 :Data;            # its salt left out: that is a secret
     blocks @2 :UInt64;
     bytes @3 :List(UInt64);      # per tier
     hits @4 :List(UInt64);       # blocks leased, per tier
     closed @5 :Bool;             # invalidated, and not opened anew since
     sessions @6 :UInt32;         # times it is open
+    tenant @7 :Text;             # the name of the tenant that it belongs to
+    salted @8 :Bool;             # it has a salt
   }
   struct Block {
     key @0 :Data;
@@ -383,6 +385,7 @@ struct Status {
     failures @10 :UInt64;        # reads and writes that the device failed
     corrupt @11 :UInt64;         # records that did not hold
     bytesRead @12 :UInt64;       # records, since the daemon started
+    capacityBytes @13 :UInt64;   # as configured: what is not capBytes is kept for the index, or is no whole segment
   }
 }
 

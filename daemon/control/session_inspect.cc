@@ -6,6 +6,7 @@
 #include "daemon/control/session.h"
 #include "daemon/control/wire_values.h"
 #include "daemon/limits.h"
+#include "kvtier/namespace.h"
 
 namespace kvtier::daemon {
 namespace {
@@ -36,7 +37,13 @@ void check(wire::Inspected::Placement::Builder out, std::span<const std::byte> r
 void Session::fill_namespace(wire::ListReply::Namespace::Builder out, std::uint16_t ns) const {
   const KnownNamespace& known = context_.cache.catalogue().namespaces()[ns];
   out.setId(data_of(known.id));
-  out.setEncoded({reinterpret_cast<const kj::byte*>(known.encoded.data()), known.encoded.size()});
+  out.setTenant(context_.cache.catalogue().tenants()[known.tenant].name);
+  if (auto shown = decode_namespace(known.encoded)) {
+    out.setSalted(!shown->tenant.empty());
+    shown->tenant.clear();
+    const auto encoded = encode(*shown);
+    out.setEncoded({reinterpret_cast<const kj::byte*>(encoded.data()), encoded.size()});
+  }
   out.setBlocks(known.blocks);
   auto bytes = out.initBytes(kTiers);
   auto hits = out.initHits(kTiers);

@@ -5,8 +5,8 @@
 #include <map>
 #include <sstream>
 
+#include "client/base/shown.h"
 #include "daemon/ops/scrape.h"
-#include "daemon/ops/text.h"
 
 namespace kvtier::daemon::ops {
 namespace {

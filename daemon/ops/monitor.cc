@@ -7,10 +7,10 @@
 #include <cstdio>
 #include <utility>
 
+#include "client/base/shown.h"
 #include "client/base/thread_priority.h"
 #include "daemon/ops/listen_address.h"
 #include "daemon/ops/status_page.h"
-#include "daemon/ops/text.h"
 
 namespace kvtier::daemon::ops {
 

@@ -1,7 +1,7 @@
 #include <nlohmann/json.hpp>
 
+#include "client/base/shown.h"
 #include "daemon/ops/scrape.h"
-#include "daemon/ops/text.h"
 
 namespace kvtier::daemon::ops {
 namespace {

@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "client/base/shown.h"
 #include "client/ctl/units.h"
 
 namespace kvtier::warm {
@@ -48,7 +49,7 @@ void ProgressView::show(const Progress& progress) {
 
 void ProgressView::say(const std::string& line) {
   clear();
-  std::fprintf(stderr, "%s\n", line.c_str());
+  std::fprintf(stderr, "%s\n", shown(line).c_str());
 }
 
 void ProgressView::clear() {

@@ -2,17 +2,26 @@
 
 #include <gtest/gtest.h>
 
+#include "client/base/sizes.h"
+
 namespace kvtier::ctl {
 namespace {
 
 TEST(UnitsTest, sizes_are_read_as_they_are_written_and_nonsense_is_named) {
-  EXPECT_EQ(parse_bytes("0").value(), 0U);
-  EXPECT_EQ(parse_bytes("4GiB").value(), 4ULL << 30);
-  EXPECT_EQ(parse_bytes("512 MiB").value(), 512ULL << 20);
-  for (const char* wrong : {"", "GiB", "4GB", "-1", "4.5GiB", "99999999TiB", "4GiBx"}) {
-    const auto parsed = parse_bytes(wrong);
+  EXPECT_EQ(parse_size("0").value(), 0U);
+  EXPECT_EQ(parse_size("1000").value(), 1000U);
+  for (const char* four : {"4GiB", "4 GiB", "4G", "4g", "4096MiB", "4.0GiB", "4194304K"})
+    EXPECT_EQ(parse_size(four).value(), 4ULL << 30) << four;
+  EXPECT_EQ(parse_size("2.5GiB").value(), 5ULL << 29);
+  EXPECT_EQ(parse_size("0.5 TiB").value(), 1ULL << 39);
+  EXPECT_EQ(parse_size("2GB").value(), 2'000'000'000ULL / 4096 * 4096);
+  EXPECT_EQ(parse_size("1.1MiB").value(), (11ULL << 20) / 10 / 4096 * 4096);
+  for (const char* wrong : {"", "GiB", "-1", "4.GiB", ".5GiB", "1.5", "1.5B", "99999999TiB", "4GiBx",
+                            "4 cows", "4Gib ", "4 PiB", "4e9", "0x10", "1,5GiB"}) {
+    const auto parsed = parse_size(wrong);
     ASSERT_FALSE(parsed) << wrong;
-    EXPECT_NE(parsed.error().message.find("give 1024, 64MiB or 4GiB"), std::string::npos);
+    for (const char* named : {"64MiB", "2.5GiB", "TiB", "KB"})
+      EXPECT_NE(parsed.error().message.find(named), std::string::npos) << parsed.error().message;
   }
 }
 

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "kvtier/client.h"
 #include "tests/e2e/daemon_process.h"
 #include "tests/e2e/run_program.h"
 
@@ -157,6 +158,36 @@ TEST_F(KvtierCtl, a_list_is_filtered_sorted_and_cut) {
     if (!listed) {
       EXPECT_GT(block["key"], three["blocks"][2]["key"]);
     }
+  }
+}
+
+TEST_F(KvtierCtl, names_that_clients_chose_are_escaped_and_salts_are_shown_to_nobody) {
+  const std::string name("\x1b[31mred\0end\nline", 17);
+  const std::string salt = "a-secret-\x1b[1m-salt";
+  auto client = Client::start({.socket = daemon_.socket(), .name = name}).value();
+  ASSERT_TRUE(client->wait_connected(Clock::now() + std::chrono::seconds(10)));
+  Namespace ns{.model = name, .tenant = salt};
+  ns.layers = ns.kv_heads = 1;
+  ns.head_dim_k = ns.head_dim_v = 16;
+  const auto hostile = client->open(ns).value();
+  ns.model = "later";
+  const auto later = client->open(ns).value();
+  const auto deadline = Clock::now() + std::chrono::seconds(20);
+  while (json("ls")["namespaces"].size() != 2) ASSERT_LT(Clock::now(), deadline);
+  for (const char* looked : {"ls", "status", "sessions", "top --once --interval 0.1"}) {
+    const std::string text = ctl(looked).output;
+    EXPECT_EQ(text.find('\x1b'), std::string::npos) << looked << ":\n" << text;
+    EXPECT_EQ(text.find('\0'), std::string::npos) << looked;
+    EXPECT_EQ(text.find("a-secret"), std::string::npos) << looked << ":\n" << text;
+  }
+  const std::string table = ctl("ls").output;
+  EXPECT_NE(table.find(R"(\x1b[31mred\x00end\x0aline)"), std::string::npos) << table;
+  EXPECT_NE(table.find("later"), std::string::npos) << "the list went on behind the NUL:\n" << table;
+  const Json all = json("ls");
+  EXPECT_EQ(all.dump().find("a-secret"), std::string::npos);
+  for (const Json& one : all["namespaces"]) {
+    EXPECT_EQ(one["tenant"], "default");
+    EXPECT_EQ(one["salted"], true);
   }
 }
 

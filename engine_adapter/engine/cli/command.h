@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "client/base/shown.h"
 #include "engine_adapter/engine/instance.h"
 #include "engine_adapter/engine/loaded_model.h"
 
@@ -19,7 +20,7 @@ inline constexpr int kExitUsage = 2;
 
 // Prints the error and returns the exit code.
 inline int fail(const Error& error) {
-  std::fprintf(stderr, "kvtier-engine: %s\n", error.message.c_str());
+  std::fprintf(stderr, "kvtier-engine: %s\n", shown(error.message).c_str());
   return kExitEnvironment;
 }
 

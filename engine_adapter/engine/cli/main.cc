@@ -65,6 +65,7 @@ int run(int argc, char** argv) {
   CLI::App app("A small inference engine that keeps its KV in kvtier.", "kvtier-engine");
   app.require_subcommand(1);
   app.footer(kExamples);
+  app.set_version_flag("--version", "kvtier-engine " KVTIER_VERSION);
   unsigned threads = 0;
   app.add_option("--threads", threads, "Threads to compute with; 0: one a processor")
       ->check(CLI::Range(0U, 256U));

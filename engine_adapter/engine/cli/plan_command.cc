@@ -1,3 +1,4 @@
+#include "client/base/sizes.h"
 #include "client/base/units.h"
 #include "client/ctl/commands.h"
 #include "client/ctl/table.h"
@@ -44,7 +45,7 @@ struct Cache {
 };
 
 std::string check_size(const std::string& text) {
-  const auto bytes = ctl::parse_bytes(text);
+  const auto bytes = parse_size(text);
   return bytes ? std::string{} : bytes.error().message;
 }
 
@@ -139,7 +140,7 @@ Result<Cache> find_tiers(const PlanOptions& o) {
     const std::string& size = o.sizes[index_of(tier)];
     if (size.empty()) continue;
     std::erase_if(cache->parts, [tier](const TierPart& part) { return part.tier == tier; });
-    const std::uint64_t bytes = ctl::parse_bytes(size).value();
+    const std::uint64_t bytes = parse_size(size).value();
     cache->parts.push_back(
         {tier, bytes, container_bytes(daemon::Config{}, tier), unit_bytes(tier, true)});
   }

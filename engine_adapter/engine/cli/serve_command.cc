@@ -107,7 +107,7 @@ Result<std::shared_ptr<Client>> connect(const ServeOptions& o) {
   const auto deadline = Clock::now() + std::chrono::milliseconds(o.deadline_ms);
   if (const auto connected = (*client)->wait_connected(deadline); !connected) {
     std::fprintf(stderr, "kvtier-engine: going on without a cache until it is there: %s\n",
-                 connected.error().message.c_str());
+                 shown(connected.error().message).c_str());
   }
   return client;
 }
@@ -161,7 +161,7 @@ int serve(const ServeOptions& o) {
     if (!listening) return fail(listening.error());
     http = std::move(*listening);
     warn_if_open(o, *key);
-    std::printf("kvtier-engine: serving %s on http://%s:%u\n", title.c_str(),
+    std::printf("kvtier-engine: serving %s on http://%s:%u\n", shown(title).c_str(),
                 o.http.address.c_str(), http->port());
     std::fflush(stdout);
     http->run();

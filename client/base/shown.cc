@@ -1,8 +1,8 @@
-#include "daemon/ops/text.h"
+#include "client/base/shown.h"
 
 #include <cstdint>
 
-namespace kvtier::daemon::ops {
+namespace kvtier {
 namespace {
 
 // The length of the UTF-8 character at the start of `text`, 0 if it is none or a control character.
@@ -26,18 +26,28 @@ std::size_t character(std::string_view text) {
   return code < kLeast[length] || code > 0x10FFFF || surrogate || invisible ? 0 : length;
 }
 
+constexpr std::size_t kEscapeBytes = 4;
+
+void append_escape(std::string& out, unsigned char byte) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  out += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 0xF]};
+}
+
 }  // namespace
 
 std::string shown(std::string_view text, std::size_t bytes_max) {
   std::string out;
   while (!text.empty()) {
     const std::size_t length = character(text);
-    const std::string_view next = length == 0 ? "?" : text.substr(0, length);
-    if (out.size() + next.size() > bytes_max) return out + "...";
-    out += next;
+    if (out.size() + (length == 0 ? kEscapeBytes : length) > bytes_max) return out + "...";
+    if (length == 0) {
+      append_escape(out, static_cast<unsigned char>(text.front()));
+    } else {
+      out += text.substr(0, length);
+    }
     text.remove_prefix(length == 0 ? 1 : length);
   }
   return out;
 }
 
-}  // namespace kvtier::daemon::ops
+}  // namespace kvtier
