@@ -3,11 +3,13 @@
 # Prints one table at the end and writes the same rows as JSON.
 #
 #   scripts/gpu-host.sh                 on a machine with nvcc and a GPU: builds, packs and runs
-#   scripts/gpu-host.sh pack            builds and packs: build/gpu-host/ and build/gpu-host.tar.gz
+#   scripts/gpu-host.sh pack            builds and packs: build/gpu-host/ and build/gpu-host.tar.xz
 #   FOLDER/gpu-host.sh run              in the unpacked folder on the GPU host, where nothing is built
 #
 # Options (of all three; what does not apply is ignored):
 #   --build DIR     pack the programs of this build; nothing is built
+#   --cuda-architectures LIST
+#                   build for these alone, as CMAKE_CUDA_ARCHITECTURES (90a-real: Hopper, a much smaller package)
 #   --out FOLDER    where to pack (default: build/gpu-host)
 #   --results DIR   where the JSON goes, as <card>-<date>.json (default: results/ in the packed folder)
 #   --disk DIR      also measure the disk that DIR is on (needs 28 GiB there); the engine is measured with it
@@ -23,11 +25,10 @@ programs=(gpu_kernels_tests gpu_attention_tests kvtier-gpu-bench kvtier-bench kv
 # Packed where the build has them.
 more_programs=(gpu_client_tests gpu_engine_process gpu_engine_tests gpu_e2e_tests gpu_e2e_victim kvtier-engine
   kvtier-gpu-engine-bench kvtier-client-bench kvtier-load-bench kvtier-serve-bench)
-folder_mib_max=50
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 command=all
-build= out= results= disk= tests_only=
+build= out= results= disk= tests_only= architectures=
 
 usage() { sed -n '2,/^set -euo/{/^set/d;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; }
 fail() { echo "gpu-host: $1" >&2; exit "${2:-2}"; }
@@ -40,6 +41,11 @@ parse_arguments() {
       --build | --out | --results | --disk)
         [[ $# -ge 2 ]] || fail "$1 needs a value"
         printf -v "${1#--}" '%s' "$2"
+        shift 2
+        ;;
+      --cuda-architectures)
+        [[ $# -ge 2 ]] || fail "$1 needs a value"
+        architectures=$2
         shift 2
         ;;
       --tests-only) tests_only=1; shift ;;
@@ -55,7 +61,7 @@ parse_arguments() {
 build_programs() {
   cd "$here/.."
   if [[ -z $build ]]; then
-    cmake --preset cuda
+    cmake --preset cuda ${architectures:+-DCMAKE_CUDA_ARCHITECTURES="$architectures"}
     cmake --build --preset cuda
     build=build/cuda
   fi
@@ -77,7 +83,7 @@ libraries_of() {
 pack() {
   build_programs
   out=${out:-build/gpu-host}
-  rm -rf "$out" "$out.tar.gz"
+  rm -rf "$out" "$out.tar.xz"
   mkdir -p "$out/bin"
   local program
   for program in "${programs[@]}"; do
@@ -91,10 +97,9 @@ pack() {
   cp -r tests/data/checkpoints tests/data/golden "$out/source/tests/data/"
   install -m 755 scripts/pytorch_prefill.py "$out/"
   install -m 755 "${BASH_SOURCE[0]}" "$out/gpu-host.sh"
-  tar -C "$(dirname "$out")" -czf "$out.tar.gz" "$(basename "$out")"
-  local mib=$(($(stat -c %s "$out.tar.gz") / 1048576))
-  [[ $mib -lt $folder_mib_max ]] || fail "$out.tar.gz has $mib MiB, more than $folder_mib_max" 1
-  say "packed $out.tar.gz, $mib MiB: unpack it on the GPU host and start gpu-host.sh run there"
+  XZ_OPT=-T0 tar -C "$(dirname "$out")" -cJf "$out.tar.xz" "$(basename "$out")"
+  local mib=$(($(stat -c %s "$out.tar.xz") / 1048576))
+  say "packed $out.tar.xz, $mib MiB: unpack it on the GPU host and start gpu-host.sh run there"
 }
 
 # --- On the GPU host --------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
 #include "daemon/control/process_watch.h"
 
+#include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <fstream>
+#include <cerrno>
 #include <sstream>
 
 #include "client/base/fd.h"
@@ -11,8 +12,12 @@
 namespace kvtier::daemon {
 
 Result<std::uint64_t> start_time_of(pid_t pid) {
-  std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
-  std::string text((std::istreambuf_iterator<char>(stat)), std::istreambuf_iterator<char>());
+  const std::string path = "/proc/" + std::to_string(pid) + "/stat";
+  const UniqueFd stat(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!stat && errno != ENOENT) return errno_error(Errc::io, "cannot read " + path);
+  std::string text(4096, '\0');
+  const ssize_t length = stat ? ::read(stat.get(), text.data(), text.size()) : 0;
+  text.resize(length > 0 ? static_cast<std::size_t>(length) : 0);
   // The second field is the command's name in parentheses and may hold anything.
   const std::size_t after_name = text.rfind(')');
   if (after_name == std::string::npos) {

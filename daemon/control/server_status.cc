@@ -144,6 +144,7 @@ void Server::fill_disk(wire::Status::Disk::Builder out, std::size_t number) cons
   out.setUsedBytes(device.space().bytes_in_use());
   out.setReservedBytes(device.space().bytes_reserved());
   out.setCapBytes(device.cap_bytes());
+  out.setCapacityBytes(config_.disk.capacity_bytes);
   out.setFileBytes(stats.file_bytes);
   out.setBlocks(device.blocks());
   out.setBytesRead(stats.bytes_read);

@@ -1,10 +1,13 @@
 #include "engine_adapter/engine/json.h"
 
+#include <cerrno>
 #include <cmath>
 #include <fstream>
 #include <limits>
 #include <set>
 #include <vector>
+
+#include "client/base/fd.h"
 
 namespace kvtier::engine {
 namespace {
@@ -44,7 +47,9 @@ Result<std::string> read_file(const std::filesystem::path& path) {
   if (!std::filesystem::is_regular_file(path, code)) {
     return make_error(Errc::not_found, path.string() + ": no such file");
   }
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
+  if (!file) return errno_error(Errc::io, path.string() + ": cannot be opened");
   std::string text((std::istreambuf_iterator<char>(file)), {});
   if (!file.good() && !file.eof()) return make_error(Errc::io, path.string() + ": cannot be read");
   return text;

@@ -1,8 +1,10 @@
 #include "engine_adapter/warm/documents.h"
 
 #include <glob.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <set>
 #include <tuple>
 
@@ -14,6 +16,8 @@ namespace kvtier::warm {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 Error io_error(const std::string& path, const std::error_code& code) {
   return make_error(Errc::io, path + ": " + code.message());
@@ -68,8 +72,12 @@ class Collection {
   Result<void> add_file(const Source& source, const std::string& path, bool named) {
     const std::string plain = fs::path(path).lexically_normal().string();
     const std::string prefix = source.prefix ? *source.prefix : std::string{};
-    if (!seen_.emplace(plain, prefix, source.salt).second) return {};
     std::error_code code;
+    // Links of either kind lead to the same file.
+    struct stat file {};
+    if (::stat(plain.c_str(), &file) != 0)
+      return io_error(plain, std::error_code(errno, std::generic_category()));
+    if (!seen_.emplace(file.st_dev, file.st_ino, prefix, source.salt).second) return {};
     const std::uint64_t bytes = fs::file_size(plain, code);
     if (code) return io_error(plain, code);
     if (documents_.size() == kDocumentsMax) {
@@ -80,7 +88,7 @@ class Collection {
     return {};
   }
 
-  std::set<std::tuple<std::string, std::string, std::string>> seen_;
+  std::set<std::tuple<dev_t, ino_t, std::string, std::string>> seen_;
   std::vector<Document> documents_;
 };
 
@@ -123,7 +131,10 @@ Result<std::string> read_prompt(const Document& document) {
     return make_error(Errc::invalid,
                       document.path + ": is not UTF-8 text (byte " + std::to_string(good) + ")");
   }
-  return prefix + *text;
+  // Who asks about the document leaves the mark out, as every reader of text does.
+  const std::size_t mark = text->starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
+  if (mark == text->size()) return make_error(Errc::invalid, document.path + ": is empty");
+  return prefix + text->substr(mark);
 }
 
 Result<std::shared_ptr<const std::string>> read_prefix(const std::filesystem::path& file) {

@@ -6,6 +6,7 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 
+#include "client/base/shown.h"
 #include "client/ctl/terminal.h"
 #include "client/ctl/units.h"
 #include "engine_adapter/engine/utf8.h"
@@ -60,7 +61,7 @@ struct Options {
 };
 
 int fail(const Error& error, int code) {
-  std::fprintf(stderr, "kvtier-warm: %s\n", error.message.c_str());
+  std::fprintf(stderr, "kvtier-warm: %s\n", shown(error.message).c_str());
   return code;
 }
 
@@ -136,7 +137,7 @@ int dry(const Options& o, const std::vector<Document>& documents) {
     measure = std::move(*loaded);
   }
   const auto sums = dry_run(documents, measure, [&o](const std::string& line) {
-    if (!o.json) std::puts(line.c_str());
+    if (!o.json) std::puts(shown(line).c_str());
   });
   if (!sums) return fail(sums.error(), kFailed);
   if (o.json) {
@@ -163,6 +164,7 @@ OutJson to_json(const Summary& s) {
   OutJson json{{"documents", s.documents},
                {"warmed", s.warmed},
                {"cached", s.cached},
+               {"too_short", s.too_short},
                {"left_out", s.left_out},
                {"failures", OutJson::array()},
                {"remaining", s.remaining()},
@@ -183,7 +185,7 @@ std::string to_text(const Summary& s) {
       std::to_string(s.documents) + " documents in " +
       ctl::human_duration(static_cast<std::uint64_t>(s.elapsed.count())) + ": " +
       std::to_string(s.warmed) + " warmed, " + std::to_string(s.cached) + " were cached, " +
-      std::to_string(s.left_out) + " left out (no text), " + std::to_string(s.failures.size()) +
+      std::to_string(s.too_short) + " too short for a block, " + std::to_string(s.left_out) + " left out (no text), " + std::to_string(s.failures.size()) +
       " failed, " + std::to_string(s.remaining()) + " not done.\n" +
       std::to_string(s.prompt_tokens - s.cached_tokens) + " tokens computed and " +
       std::to_string(s.cached_tokens) + " found, " +

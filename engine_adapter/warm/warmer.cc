@@ -202,16 +202,19 @@ asio::awaitable<Result<HttpAnswer>> Warmer::ask_patiently(Endpoint& endpoint, st
 
 void Warmer::took(const Document& document, const Usage& usage) {
   const std::uint32_t cached = usage.cached_tokens.value_or(0);
+  const bool short_one = usage.too_short(options_.block_tokens);
   const bool whole = usage.was_cached(options_.block_tokens);
-  ++(whole ? summary_.cached : summary_.warmed);
+  ++(short_one ? summary_.too_short : whole ? summary_.cached : summary_.warmed);
   summary_.cached_unknown |= !usage.cached_tokens;
   summary_.prompt_tokens += usage.prompt_tokens;
   summary_.cached_tokens += cached;
   bytes_done_ += document.bytes;
   view_.note(std::to_string(progress().documents_done) + "/" + std::to_string(documents_.size()) +
              " " + document.path + ": " +
-             (whole ? "was cached"
-                    : std::to_string(usage.prompt_tokens - cached) + " of " +
+             (short_one ? std::to_string(usage.prompt_tokens) +
+                              " tokens, less than a block: nothing to cache"
+              : whole   ? "was cached"
+                        : std::to_string(usage.prompt_tokens - cached) + " of " +
                           std::to_string(usage.prompt_tokens) + " tokens computed"));
 }
 

@@ -30,10 +30,13 @@ struct WarmOptions {
 struct Usage {
   std::uint32_t prompt_tokens = 0;
   std::optional<std::uint32_t> cached_tokens;  // none: the server does not say
-  // Whether no whole block had to be computed but the one with the last token, which always is.
+  // Whether blocks were found, and none had to be computed but the one with the last token, which
+  // always is.
   bool was_cached(std::uint32_t block_tokens) const noexcept {
-    return cached_tokens && prompt_tokens - *cached_tokens <= block_tokens;
+    return cached_tokens && *cached_tokens != 0 && prompt_tokens - *cached_tokens <= block_tokens;
   }
+  // It has no whole block: nothing of it is ever cached.
+  bool too_short(std::uint32_t block_tokens) const noexcept { return prompt_tokens < block_tokens; }
 };
 // Of a completion's body. Errors: malformed.
 Result<Usage> parse_usage(const std::string& body);
@@ -46,6 +49,7 @@ struct Summary {
   std::size_t documents = 0;
   std::size_t warmed = 0;    // computed, at least in part
   std::size_t cached = 0;    // found whole
+  std::size_t too_short = 0;  // for a single block, so that nothing of it is cached
   std::size_t left_out = 0;  // in a directory and no text
   std::vector<Failure> failures;
   std::uint64_t prompt_tokens = 0, cached_tokens = 0;
@@ -54,7 +58,7 @@ struct Summary {
   bool interrupted = false;    // by SIGINT or SIGTERM
   std::optional<Error> ended;  // why it ended before the last document
   std::size_t remaining() const noexcept {
-    return documents - warmed - cached - left_out - failures.size();
+    return documents - warmed - cached - too_short - left_out - failures.size();
   }
 };
 

@@ -128,6 +128,14 @@ Result<void> make_directory(const std::filesystem::path& path) {
   return {};
 }
 
+// What an earlier version made by the umask alone. Not an error where it cannot be changed: then it
+// is not this user's, or the file system is read-only.
+void make_private(const std::filesystem::path& directory) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(directory, ignored)) return;
+  std::filesystem::permissions(directory, std::filesystem::perms::owner_all, ignored);
+}
+
 Error not_there(const std::filesystem::path& path) {
   return error_at(Errc::not_found, path,
                   "FORMAT is not there: mount what was there, or take the directory out of the "
@@ -265,6 +273,8 @@ Result<StoreDirectory> StoreDirectory::open(const RecordStoreOptions& options) {
   directory.path_ = options.directory;
   directory.id_ = (*format)->id;
   directory.lock_ = std::move(*held);
+  make_private(directory.index());
+  make_private(directory.segments());
   return directory;
 }
 

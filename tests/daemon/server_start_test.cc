@@ -1,10 +1,13 @@
 // How kvtierd starts, refuses to start, and stops.
 #include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <fstream>
 
 #include "client/base/cuda_driver.h"
+#include "daemon/control/process_watch.h"
 #include "tests/daemon/server_fixture.h"
 
 namespace kvtier::daemon::testing {
@@ -123,10 +126,61 @@ TEST_F(StartTest, a_disk_too_small_for_one_segment_is_a_bad_configuration) {
                  2, "too small");
 }
 
-TEST_F(StartTest, check_config_says_nothing_of_a_good_one) {
+// A limit on descriptors that leaves none, for as long as it lives.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit none{0, before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(StartTest, without_descriptors_it_says_what_ran_out) {
+  std::ofstream(scratch / "config.toml") << small_config(scratch);
+  std::string process, config;
+  {
+    const NoDescriptors none;
+    process = start_time_of(::getpid()).error().message;
+    config = load_config(scratch / "config.toml").error().message;
+  }
+  EXPECT_NE(process.find("Too many open files"), std::string::npos) << process;
+  EXPECT_NE(config.find("Too many open files"), std::string::npos) << config;
+}
+
+TEST_F(StartTest, whatever_the_umask_nobody_else_may_read_the_disk_tier) {
+  const std::string config = small_config(scratch) + disk_config((scratch / "disk").string());
+  const auto open_to_others = [&] {
+    std::string found;
+    using std::filesystem::perms;
+    for (const auto& file : std::filesystem::recursive_directory_iterator(scratch / "disk")) {
+      const auto others = file.status().permissions() & (perms::group_all | perms::others_all);
+      if (others != perms::none) found += file.path().string() + "\n";
+    }
+    return found;
+  };
+  for (const mode_t mask : {0000U, 0022U}) {
+    Kvtierd daemon(scratch, config, "", nullptr, [mask] { ::umask(mask); });
+    WireClient client = WireClient::greeted(socket.string());
+    client.open(small_namespace("m"));
+    ASSERT_TRUE(client.flush());
+    EXPECT_EQ(open_to_others(), "") << "umask " << mask;
+    daemon.signal(SIGTERM);
+    expect_stopped(daemon);
+    // What an earlier version left open.
+    std::filesystem::permissions(scratch / "disk" / "index", std::filesystem::perms::all);
+    std::filesystem::permissions(scratch / "disk" / "segments", std::filesystem::perms::all);
+  }
+}
+
+TEST_F(StartTest, check_config_says_that_a_good_one_can_be_used) {
   Kvtierd daemon(scratch, small_config(scratch), "--check-config");
   expect_stopped(daemon);
-  EXPECT_EQ(daemon.output(), "");
+  EXPECT_NE(daemon.output().find(" can be used\n"), std::string::npos) << daemon.output();
 }
 
 TEST_F(StartTest, what_print_config_prints_is_a_configuration) {

@@ -47,6 +47,12 @@ TEST_F(WarmTest, a_directory_gives_its_files_by_name_and_each_document_comes_onc
   EXPECT_EQ(names(*found), (Names{"b.md", "a/deep.md"}));
   EXPECT_TRUE((*found)[0].named);
   EXPECT_FALSE((*found)[1].named);
+  fs::create_symlink("b.md", folder_ / "c.md");
+  fs::create_hard_link(folder_ / "b.md", folder_ / "d.md");
+  EXPECT_EQ(names(find_documents({{at("c.md"), {}, {}}, {at("b.md"), {}, {}}, {at("d.md"), {}, {}}})
+                      .value()),
+            (Names{"c.md"}))
+      << "links lead to the same document";
   const auto twice = find_documents({{at("b.md"), {}, "one"}, {at("b.md"), {}, "two"}});
   EXPECT_EQ(twice->size(), 2U);  // the caches of two tenants
 }
@@ -63,6 +69,10 @@ TEST_F(WarmTest, what_matches_nothing_is_named) {
 TEST_F(WarmTest, a_prompt_is_the_prefix_and_the_file_and_nothing_else) {
   const auto prefix = std::make_shared<const std::string>("Be brief.\n");
   EXPECT_EQ(read_prompt({write("a", "text"), prefix, {}, 0, true}).value(), "Be brief.\ntext");
+  EXPECT_EQ(read_prompt({write("m", "\xEF\xBB\xBFtext"), prefix, {}, 0, true}).value(),
+            "Be brief.\ntext")
+      << "a byte-order mark is nobody's text";
+  EXPECT_FALSE(read_prompt({write("m", "\xEF\xBB\xBF"), {}, {}, 0, true}));
   for (const auto& [text, why] : {std::pair{std::string("ok\xff"), "is not UTF-8 text (byte 2)"},
                                   std::pair{std::string(), "is empty"}}) {
     const auto refused = read_prompt({write("b", text), prefix, {}, 0, true});
@@ -138,6 +148,9 @@ TEST(UsageTest, a_document_was_cached_if_no_block_but_the_last_was_computed) {
   EXPECT_TRUE(cached("96").was_cached(16));
   EXPECT_TRUE(cached("84").was_cached(16));
   EXPECT_FALSE(cached("83").was_cached(16));
+  EXPECT_FALSE(cached("0").was_cached(128)) << "what is shorter than a block is not cached";
+  EXPECT_TRUE(cached("0").too_short(128));
+  EXPECT_FALSE(cached("0").too_short(100));
   EXPECT_FALSE(usage("").value().was_cached(1000));
   EXPECT_FALSE(usage("").value().cached_tokens);
   EXPECT_FALSE(usage(R"(, "prompt_tokens_details": null)").value().cached_tokens);
