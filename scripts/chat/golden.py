@@ -97,9 +97,9 @@ TOOLS = [
 
 def content_of(source):
     kind = source.random()
-    if kind < 0.06:
+    if kind < 0.02:
         return None
-    if kind < 0.12:
+    if kind < 0.05:
         return source.sample(PARTS, k=source.randint(1, 2))
     return " ".join(source.choices(WORDS, k=source.randint(1, 3)))
 
