@@ -17,8 +17,8 @@ inline constexpr std::size_t kRangeMax = 100'000;  // jinja2's sandbox has this 
 static_assert(kNestingMax <= kExpressionDepthMax && kExpressionDepthMax < kEvaluationDepthMax);
 
 struct RenderLimits {
-  std::size_t steps = 4'000'000;            // statements, expressions, elements looked at
-  std::size_t made_bytes = 512U << 20U;     // strings, lists and mappings, whether freed or not
+  std::size_t steps = 2'000'000;            // statements, expressions, elements looked at
+  std::size_t made_bytes = 256U << 20U;     // strings, lists and mappings, whether freed or not
   std::size_t output_bytes = 64U << 20U;    // of the text
   std::chrono::milliseconds thread_time{1000};  // the processor's, not the clock's
 };

@@ -100,7 +100,8 @@ Value repeated(Meter& meter, const Value& value, std::int64_t times) {
   if (text != nullptr) {
     std::string out;
     out.reserve(total);
-    for (std::size_t i = 0; one != 0 && i < count; ++i) out += *text;
+    if (one == 1) out.assign(count, (*text)[0]);
+    for (std::size_t i = 0; one > 1 && i < count; ++i) out += *text;
     return Value::of(std::move(out), value.is_markup());
   }
   List items;

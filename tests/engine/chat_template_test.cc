@@ -15,11 +15,15 @@ using jinja::OrderedJson;
 
 constexpr std::int64_t kNow = 1'721'994'896;  // 26 Jul 2024
 
-std::string rendered(const std::string& source, const OrderedJson& variables) {
+// Whatever a sanitizer or a busy machine makes of it.
+constexpr jinja::RenderLimits kPatient{.thread_time = std::chrono::minutes(10)};
+
+std::string rendered(const std::string& source, const OrderedJson& variables,
+                     const jinja::RenderLimits& limits = kPatient) {
   const auto compiled = jinja::Template::compile(source, "template");
   if (!compiled) return "error: " + compiled.error().message;
   const jinja::Value value = jinja::Value::from_json(variables);
-  const auto text = compiled->render(*value.map(), kNow);
+  const auto text = compiled->render(*value.map(), kNow, limits);
   return text ? *text : "error: " + text.error().message;
 }
 
@@ -91,6 +95,10 @@ std::string repeated(const std::string& text, int times) {
 
 // A rendering that goes beyond a bound is refused; what it is made of is freed without a crash.
 TEST(Jinja, RefusesTemplatesThatMakeTooMuchOfLittle) {
+  constexpr jinja::RenderLimits kSmall{.steps = 500'000,
+                                       .made_bytes = 32U << 20U,
+                                       .output_bytes = 1U << 20U,
+                                       .thread_time = std::chrono::minutes(10)};
   const std::string rounds = "{% for i in range(100000) %}{% for j in range(2) %}";
   const std::string ends = "{% endfor %}{% endfor %}";
   const std::pair<std::string, const char*> cases[] = {
@@ -126,14 +134,14 @@ TEST(Jinja, RefusesTemplatesThatMakeTooMuchOfLittle) {
       {"{{ range(1000000000) | length }}", "a range of more"},
       {"{{ ('a' * 100000).replace('', 'b' * 100000) | length }}", "too large"},
       {"{{ ('b' * 100000).join('a' * 100000) | length }}", "too large"},
-      {"{{ ('a,' * 100000000).split(',') | length }}", "too large"},
+      {"{{ ('a,' * 10000000).split(',') | length }}", "too large"},
       {"{{ 'a'.center(1000000000) }}", "too large"},
       {"{{ 'a'.ljust(100000000000) }}", "too wide"},
       {"{{ '%1000000000d' % 1 }}", "too wide"},
       {"{{ ('a\n' * 1000000) | indent('b' * 1000) | length }}", "too large"},
       {"{{ [1] | batch(1000000000, 2) | list }}", "batch"},
       {"{{ 9 ** 9 ** 9 }}", "beyond 64 bits"},
-      {"{{ 'a' * 40000000 }}{{ 'a' * 40000000 }}", "the text is too long"},
+      {"{{ 'a' * 600000 }}{{ 'a' * 600000 }}", "the text is too long"},
       {"{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}", "nested too deeply"},
       {"{% macro f(x) %}{% call f(x) %}{% endcall %}{% endmacro %}{{ f(1) }}", "nested too deeply"},
       {"{% macro f(x) %}{{ x }}{{ f([x]) }}{% endmacro %}{{ f(1) }}", "nested too deeply"},
@@ -141,10 +149,19 @@ TEST(Jinja, RefusesTemplatesThatMakeTooMuchOfLittle) {
       {"{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}", "steps"},
   };
   for (const auto& [source, message] : cases) {
-    const std::string found = rendered(source, OrderedJson::object());
+    const std::string found = rendered(source, OrderedJson::object(), kSmall);
     EXPECT_NE(found.find(message), std::string::npos) << source << "\n" << found.substr(0, 300);
     EXPECT_TRUE(found.starts_with("error: template, line 1")) << source;
   }
+}
+
+// With the bounds that servers have.
+TEST(Jinja, AListInAListAHundredThousandTimesIsRefused) {
+  const std::string found =
+      rendered("{% set ns = namespace(x=1) %}{% for i in range(100000) %}{% for j in 'ab' %}"
+               "{% set ns.x = [ns.x] %}{% endfor %}{% endfor %}{{ ns.x | tojson }}",
+               OrderedJson::object(), {});
+  EXPECT_NE(found.find("values are nested too deeply"), std::string::npos) << found.substr(0, 300);
 }
 
 // They hold each other in a chain, and then are let go.
@@ -158,17 +175,17 @@ TEST(Jinja, ManyNamespacesThatHoldEachOtherAreFreed) {
 TEST(Jinja, RefusesSourcesThatAreNestedTooDeeply) {
   const std::pair<std::string, const char*> cases[] = {
       {"{{ " + repeated("(", 100'000) + "1" + repeated(")", 100'000) + " }}", "nested too deeply"},
-      {"{{ " + repeated("[", 100'000) + " }}", "nested too deeply"},
+      {"{{ " + repeated("[", 100'000) + repeated("]", 100'000) + " }}", "nested too deeply"},
       {"{{ " + repeated("not ", 100'000) + "1 }}", "nested too deeply"},
       {"{{ " + repeated("-", 100'000) + "1 }}", "nested too deeply"},
       {"{{ 1" + repeated(" + 1", 100'000) + " }}", "too many parts"},
       {"{{ 1" + repeated(" | abs", 100'000) + " }}", "too many parts"},
       {"{{ a" + repeated(".a", 100'000) + " }}", "too many parts"},
       {"{{ a" + repeated("()", 100'000) + " }}", "too many parts"},
-      {"{{ 1" + repeated(" if 1 else 1", 100'000) + " }}", "nested too deeply"},
+      {"{{ 1" + repeated(" if 1 else 1", 50'000) + " }}", "nested too deeply"},
       {repeated("{% if 1 %}", 50'000), "nested too deeply"},
       {repeated("{% for a in b %}", 50'000), "nested too deeply"},
-      {"{% for " + repeated("(", 100'000) + " %}", "nested too deeply"},
+      {"{% for " + repeated("(", 100'000) + repeated(")", 100'000) + " in x %}", "nested too deeply"},
       {std::string(2U << 20U, 'a'), "longer than"},
   };
   for (const auto& [source, message] : cases) {
