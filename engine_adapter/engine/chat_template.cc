@@ -5,6 +5,7 @@
 namespace kvtier::engine {
 namespace {
 
+using jinja::OrderedJson;
 using jinja::Value;
 
 // "bos_token": "<s>" or {"content": "<s>", ...}.
@@ -40,9 +41,10 @@ Result<std::optional<std::string>> source_of(const Json& config, const std::stri
 
 }  // namespace
 
-Result<std::optional<ChatTemplate>> ChatTemplate::load(const std::filesystem::path& folder) {
+Result<std::optional<ChatTemplate>> ChatTemplate::load(const std::filesystem::path& folder,
+                                                       const std::filesystem::path& instead) {
   const auto config_file = folder / "tokenizer_config.json";
-  const auto template_file = folder / "chat_template.jinja";
+  const auto template_file = instead.empty() ? folder / "chat_template.jinja" : instead;
   std::error_code code;
   Json config = Json::object();
   if (std::filesystem::exists(config_file, code)) {
@@ -50,17 +52,20 @@ Result<std::optional<ChatTemplate>> ChatTemplate::load(const std::filesystem::pa
     if (!read) return read.error();
     config = std::move(*read);
   }
-  auto source = source_of(config, config_file.string());
-  if (!source) return source.error();
-  std::string where = config_file.string() + ": chat_template";
-  if (std::filesystem::exists(template_file, code)) {
+  std::optional<std::string> source;
+  std::string where = config_file.filename().string() + ": chat_template";
+  if (!instead.empty() || std::filesystem::exists(template_file, code)) {
     auto text = read_file(template_file);
     if (!text) return text.error();
-    *source = std::move(*text);
-    where = template_file.string();
+    source = std::move(*text);
+    where = template_file.filename().string();
+  } else {
+    auto written = source_of(config, config_file.filename().string());
+    if (!written) return written.error();
+    source = std::move(*written);
   }
-  if (!*source) return std::optional<ChatTemplate>{};
-  auto compiled = compile(**source, where, special_tokens_of(config));
+  if (!source) return std::optional<ChatTemplate>{};
+  auto compiled = compile(*source, where, special_tokens_of(config));
   if (!compiled) return compiled.error();
   return std::optional<ChatTemplate>(std::move(*compiled));
 }
@@ -85,6 +90,43 @@ Result<std::string> ChatTemplate::render(const Conversation& conversation, std::
   variables.set("add_generation_prompt", Value::of(conversation.add_generation_prompt));
   variables.set("continue_final_message", Value::of(conversation.continue_final_message));
   return template_.render(variables, now);
+}
+
+Result<std::vector<std::string>> ChatTemplate::try_out() const {
+  const OrderedJson system{{"role", "system"}, {"content", "Be brief."}};
+  const OrderedJson question{{"role", "user"}, {"content", "What time is it?"}};
+  const OrderedJson answer{{"role", "assistant"}, {"content", "Noon."}};
+  const OrderedJson call{
+      {"role", "assistant"},
+      {"content", ""},
+      {"tool_calls",
+       {{{"id", "call00001"},
+         {"type", "function"},
+         {"function", {{"name", "clock"}, {"arguments", OrderedJson::object()}}}}}}};
+  const OrderedJson told{
+      {"role", "tool"}, {"name", "clock"}, {"tool_call_id", "call00001"}, {"content", "12:00"}};
+  const std::pair<const char*, OrderedJson> trials[] = {
+      {"a question", OrderedJson::array({question})},
+      {"a system message", OrderedJson::array({system, question})},
+      {"an answer", OrderedJson::array({question, answer, question})},
+      {"a tool call", OrderedJson::array({question, call, told, answer, question})},
+  };
+  constexpr std::int64_t kSomeTime = 1'700'000'000;
+  std::optional<Error> first;
+  std::vector<std::string> failures;
+  bool any = false;
+  for (const auto& [what, messages] : trials) {
+    Conversation conversation;
+    conversation.messages = messages;
+    const auto text = render(conversation, kSomeTime);
+    any = any || text;
+    if (text) continue;
+    if (!first) first = text.error();
+    if (text.error().code == Errc::refused) continue;
+    failures.push_back(std::string("with ") + what + ": " + text.error().message);
+  }
+  if (!any) return make_error(Errc::invalid, first->message);
+  return failures;
 }
 
 }  // namespace kvtier::engine

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine_adapter/jinja/template.h"
 #include "kvtier/result.h"
@@ -14,10 +16,12 @@ namespace kvtier::engine {
 
 class ChatTemplate {
  public:
-  // chat_template.jinja in `folder`, or chat_template of its tokenizer_config.json (of several the
-  // one named "default"), with that file's special tokens. None where neither is there.
-  // Errors: malformed, invalid, naming the file.
-  static Result<std::optional<ChatTemplate>> load(const std::filesystem::path& folder);
+  // The file `instead`, where it is given; or chat_template.jinja in `folder`, or chat_template of
+  // its tokenizer_config.json (of several the one named "default"). With the special tokens of
+  // tokenizer_config.json. None where there is no template.
+  // Errors: malformed, invalid, naming the file without its folder, for clients see it.
+  static Result<std::optional<ChatTemplate>> load(const std::filesystem::path& folder,
+                                                  const std::filesystem::path& instead = {});
   // `special_tokens`: bos_token and its kind, by name.
   static Result<ChatTemplate> compile(const std::string& source, const std::string& where,
                                       jinja::Map special_tokens);
@@ -31,7 +35,12 @@ class ChatTemplate {
   };
   // `now`: seconds since 1970. Errors: refused (the template does not take the conversation),
   // invalid (it needs what is not supported).
+  // It takes a second of this thread at most (jinja::RenderLimits).
   Result<std::string> render(const Conversation& conversation, std::int64_t now) const;
+
+  // Renders a few conversations of the usual kinds. Returns what it cannot render of them, beside
+  // what it refuses by itself. Errors: invalid, where it renders none.
+  Result<std::vector<std::string>> try_out() const;
 
  private:
   ChatTemplate(jinja::Template compiled, jinja::Map special_tokens)

@@ -3,21 +3,32 @@
 #include <algorithm>
 #include <array>
 
-#include "engine_adapter/jinja/fault.h"
+#include "engine_adapter/jinja/literals.h"
+#include "engine_adapter/jinja/meter.h"
+#include "engine_adapter/jinja/unicode.h"
 
 namespace kvtier::jinja {
 namespace {
 
 using Kind = Lexeme::Kind;
 
-bool is_space(char c) noexcept {
-  return c == ' ' || (c >= '\t' && c <= '\r');
-}
 bool is_digit(char c) noexcept {
   return c >= '0' && c <= '9';
 }
 bool is_name(char c) noexcept {
   return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+
+// The size of a tag's inside where it is `word` alone, as in {%- raw -%}, with what closes it; else
+// 0. `inside` begins behind the {%.
+std::size_t lone_word(std::string_view inside, std::string_view word) {
+  std::size_t at = !inside.empty() && (inside[0] == '-' || inside[0] == '+') ? 1 : 0;
+  at = inside.size() - strip_left(inside.substr(at), nullptr).size();
+  if (!inside.substr(at).starts_with(word)) return 0;
+  at += word.size();
+  at = inside.size() - strip_left(inside.substr(at), nullptr).size();
+  if (at < inside.size() && (inside[at] == '-' || inside[at] == '+')) ++at;
+  return inside.substr(at).starts_with("%}") ? at + 2 : 0;
 }
 
 std::string normalised(std::string_view source) {
@@ -42,6 +53,7 @@ class Lexer {
       if (tag == source_.size()) break;
       const char kind = source_[tag + 1];
       advance(tag + 2);
+      if (kind == '%' && raw()) continue;
       if (at_ < source_.size() && (source_[at_] == '-' || source_[at_] == '+')) advance(at_ + 1);
       if (kind == '#') {
         comment();
@@ -74,12 +86,11 @@ class Lexer {
     const bool is_tag = end < source_.size();
     const char control = end + 2 < source_.size() ? source_[end + 2] : '\0';
     if (is_tag && control == '-') {
-      while (!found.empty() && is_space(found.back())) found.remove_suffix(1);
+      found = strip_right(found, nullptr);
     } else if (is_tag && control != '+' && source_[end + 1] != '{') {
       const std::size_t line_start = found.rfind('\n') + 1;  // 0 for none
       const std::string_view indent = found.substr(line_start);
-      if ((line_start > 0 || at_line_start_) &&
-          std::all_of(indent.begin(), indent.end(), is_space)) {
+      if ((line_start > 0 || at_line_start_) && strip_left(indent, nullptr).empty()) {
         found = found.substr(0, line_start);
       }
     }
@@ -92,12 +103,33 @@ class Lexer {
     const std::size_t begin = at_;
     std::size_t end = at_;
     if (control == '-') {
-      while (end < source_.size() && is_space(source_[end])) ++end;
+      end = source_.size() - strip_left(std::string_view(source_).substr(end), nullptr).size();
     } else if (control != '+' && trims_newline && end < source_.size() && source_[end] == '\n') {
       ++end;
     }
     at_line_start_ = end > begin && source_[end - 1] == '\n';
     advance(end);
+  }
+
+  // What is between {% raw %} and {% endraw %} is text; the line's end behind the first stays.
+  bool raw() {
+    const std::size_t begins = lone_word(std::string_view(source_).substr(at_), "raw");
+    if (begins == 0) return false;
+    const int line = line_;
+    const bool strips = source_[at_ + begins - 3] == '-';
+    advance(at_ + begins);
+    skip_after(strips ? '-' : '+', false);
+    for (std::size_t tag = at_;; tag += 2) {
+      tag = source_.find("{%", tag);
+      if (tag == std::string::npos) throw Fault(line, "'raw' has no 'endraw'");
+      const std::size_t ends = lone_word(std::string_view(source_).substr(tag + 2), "endraw");
+      if (ends == 0) continue;
+      text(tag);
+      const char control = source_[tag + 2 + ends - 3];
+      advance(tag + 2 + ends);
+      skip_after(control, true);
+      return true;
+    }
   }
 
   void comment() {
@@ -113,7 +145,8 @@ class Lexer {
     const std::string_view close = print ? "}}" : "%}";
     int open = 0;  // brackets: a }} within them closes maps
     for (;;) {
-      while (at_ < source_.size() && is_space(source_[at_])) advance(at_ + 1);
+      const std::string_view left = strip_left(std::string_view(source_).substr(at_), nullptr);
+      advance(source_.size() - left.size());
       if (at_ >= source_.size()) throw Fault(line_, "a tag has no end");
       const std::string_view rest = std::string_view(source_).substr(at_);
       const bool controlled =
@@ -155,42 +188,23 @@ class Lexer {
   }
 
   void number(std::string_view rest) {
-    std::size_t size = 0;
-    while (size < rest.size() && is_digit(rest[size])) ++size;
-    const bool real = size + 1 < rest.size() && rest[size] == '.' && is_digit(rest[size + 1]);
-    if (real) {
-      ++size;
-      while (size < rest.size() && is_digit(rest[size])) ++size;
+    const NumberLiteral number = number_at(rest, line_);
+    if (number.size < rest.size() && is_name(rest[number.size])) {
+      throw Fault(line_, "a number is written in a way that is not supported");
     }
-    if (size < rest.size() && is_name(rest[size])) {
-      throw Fault(line_, "numbers are supported as 12 and 1.5 only");
-    }
-    push(real ? Kind::real : Kind::integer, size);
+    out_.push_back({number.real ? Kind::real : Kind::integer, number.value, line_});
+    advance(at_ + number.size);
   }
 
   void string(char quote) {
     const int line = line_;
-    std::string value;
-    std::size_t i = at_ + 1;
-    for (;; ++i) {
-      if (i >= source_.size()) throw Fault(line, "a string has no end");
-      if (source_[i] == quote) break;
-      if (source_[i] != '\\') {
-        value += source_[i];
-        continue;
-      }
-      if (++i >= source_.size()) throw Fault(line, "a string has no end");
-      constexpr std::string_view kNames = "ntr\\'\"";
-      constexpr std::string_view kMeanings = "\n\t\r\\'\"";
-      const std::size_t known = kNames.find(source_[i]);
-      if (known == std::string_view::npos) {
-        throw Fault(line, std::string("the escape \\") + source_[i] +
-                              " is not supported; supported are \\n \\t \\r \\\\ \\' \\\"");
-      }
-      value += kMeanings[known];
-    }
-    out_.push_back({Kind::string, std::move(value), line});
-    advance(i + 1);
+    const std::size_t begin = at_ + 1;
+    std::size_t end = begin;
+    while (end < source_.size() && source_[end] != quote) end += source_[end] == '\\' ? 2 : 1;
+    if (end >= source_.size()) throw Fault(line, "a string has no end");
+    const auto written = std::string_view(source_).substr(begin, end - begin);
+    out_.push_back({Kind::string, string_value(written, line), line});
+    advance(end + 1);
   }
 
   const std::string source_;

@@ -1,7 +1,6 @@
 #include "engine_adapter/jinja/template.h"
 
 #include "engine_adapter/jinja/ast.h"
-#include "engine_adapter/jinja/fault.h"
 #include "engine_adapter/jinja/interpreter.h"
 
 namespace kvtier::jinja {
@@ -34,6 +33,9 @@ Result<Template> Template::compile(std::string_view source, std::string where) {
 
 Result<std::string> Template::render(const Map& variables, std::int64_t now,
                                      const RenderLimits& limits) const {
+  if (variables.depth() > kValueDepthMax) {
+    return make_error(Errc::invalid, "what the template is given is nested too deeply");
+  }
   try {
     return Interpreter(variables, now, limits).run(tree_->block);
   } catch (const Raised& raised) {

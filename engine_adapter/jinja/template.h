@@ -7,15 +7,11 @@
 #include <string>
 #include <string_view>
 
+#include "engine_adapter/jinja/limits.h"
 #include "engine_adapter/jinja/value.h"
 #include "kvtier/result.h"
 
 namespace kvtier::jinja {
-
-struct RenderLimits {
-  std::size_t steps = 1'000'000;          // statements and expressions evaluated
-  std::size_t output_bytes = 64U << 20U;  // and of every string on the way
-};
 
 class Template {
  public:

@@ -1,86 +1,37 @@
 #include "engine_adapter/jinja/value.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace kvtier::jinja {
 namespace {
 
-std::string float_text(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  return nlohmann::json(value).dump();
+constexpr std::size_t kFewEntries = 8;
+constexpr std::size_t kOverhead = 48;  // of what is shared
+
+int deepest(const List& items) noexcept {
+  int depth = 0;
+  for (const Value& item : items) depth = std::max(depth, item.depth());
+  return depth + 1;
 }
 
-std::string quoted(const std::string& text) {
-  const bool single = text.find('\'') == std::string::npos || text.find('"') != std::string::npos;
-  const char quote = single ? '\'' : '"';
-  std::string out(1, quote);
-  for (const char c : text) {
-    if (c == quote || c == '\\') out += '\\';
-    if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\t') {
-      out += "\\t";
-    } else if (c == '\r') {
-      out += "\\r";
-    } else {
-      out += c;
-    }
+void check_depth(const Meter& meter, int depth) {
+  if (depth > kValueDepthMax) {
+    meter.fail("values are nested too deeply: more than " + std::to_string(kValueDepthMax));
   }
-  return out + quote;
-}
-
-void new_line(int indent, int depth, std::string& out) {
-  if (indent < 0) return;
-  out += '\n';
-  out.append(static_cast<std::size_t>(indent) * static_cast<std::size_t>(depth), ' ');
-}
-
-std::string json_text(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-bool write(const Value& value, int indent, int depth, std::string& out) {
-  const char* const between = indent < 0 ? ", " : ",";
-  if (const List* list = value.list()) {
-    out += '[';
-    for (std::size_t i = 0; i < list->size(); ++i) {
-      if (i != 0) out += between;
-      new_line(indent, depth + 1, out);
-      if (!write((*list)[i], indent, depth + 1, out)) return false;
-    }
-    if (!list->empty()) new_line(indent, depth, out);
-    out += ']';
-  } else if (const Map* map = value.map()) {
-    out += '{';
-    bool first = true;
-    for (const auto& [key, entry] : map->entries()) {
-      if (!first) out += between;
-      first = false;
-      new_line(indent, depth + 1, out);
-      out += json_text(key) + ": ";
-      if (!write(entry, indent, depth + 1, out)) return false;
-    }
-    if (!first) new_line(indent, depth, out);
-    out += '}';
-  } else if (const std::string* text = value.text()) {
-    out += json_text(*text);
-  } else if (value.is_none()) {
-    out += "null";
-  } else if (const bool* flag = value.get_if<bool>()) {
-    out += *flag ? "true" : "false";
-  } else if (value.is_number()) {
-    out += value.str();
-  } else {
-    return false;
-  }
-  return true;
 }
 
 }  // namespace
 
+const std::string& Undefined::what() const noexcept {
+  static const std::string kNothing = "a value";
+  return name ? *name : kNothing;
+}
+
 const Value* Map::find(std::string_view key) const noexcept {
+  if (!places_.empty()) {
+    const auto place = places_.find(key);
+    return place != places_.end() ? &entries_[place->second].second : nullptr;
+  }
   for (const auto& [name, value] : entries_) {
     if (name == key) return &value;
   }
@@ -88,123 +39,132 @@ const Value* Map::find(std::string_view key) const noexcept {
 }
 
 void Map::set(std::string key, Value value) {
-  for (auto& [name, old] : entries_) {
-    if (name != key) continue;
-    old = std::move(value);
+  depth_ = std::max(depth_, value.depth() + 1);
+  if (const Value* found = find(key)) {
+    *const_cast<Value*>(found) = std::move(value);
     return;
   }
   entries_.emplace_back(std::move(key), std::move(value));
+  if (entries_.size() <= kFewEntries) return;
+  if (places_.empty()) {
+    for (std::size_t i = 0; i + 1 < entries_.size(); ++i) places_.emplace(entries_[i].first, i);
+  }
+  places_.emplace(entries_.back().first, entries_.size() - 1);
 }
 
-Value Value::from_json(const OrderedJson& json) {
-  if (json.is_object()) {
-    Map map;
-    for (const auto& [key, entry] : json.items()) map.set(key, from_json(entry));
-    return of(std::move(map));
-  }
-  if (json.is_array()) {
-    List list;
-    for (const OrderedJson& entry : json) list.push_back(from_json(entry));
-    return of(std::move(list));
-  }
-  if (json.is_string()) return of(json.get<std::string>());
-  if (json.is_boolean()) return of(json.get<bool>());
-  if (json.is_number_unsigned() && json.get<std::uint64_t>() > INT64_MAX) {
-    return Value(Any(json.get<double>()));
-  }
-  if (json.is_number_integer()) return of(json.get<std::int64_t>());
-  if (json.is_number()) return Value(Any(json.get<double>()));
-  return none();
+void Map::clear() {
+  entries_.clear();
+  places_.clear();
+  depth_ = 1;
 }
 
-const List* Value::list() const noexcept {
-  const auto* list = get_if<std::shared_ptr<const List>>();
-  return list != nullptr ? list->get() : nullptr;
+Value Value::undefined(const std::string& name) {
+  return Value(Any(Undefined{std::make_shared<const std::string>(name)}));
 }
 
-const Map* Value::map() const noexcept {
-  const auto* map = get_if<std::shared_ptr<const Map>>();
-  return map != nullptr ? map->get() : nullptr;
+Value Value::of(std::string text, bool markup) {
+  return Value(Any(std::make_shared<const Text>(Text{std::move(text), markup})));
+}
+
+Value Value::of(List list) {
+  const int depth = deepest(list);
+  return Value(Any(std::make_shared<const Sequence>(
+      Sequence{Sequence::Kind::list, std::move(list), depth})));
+}
+
+Value Value::of(Map map) {
+  return Value(Any(std::make_shared<const Map>(std::move(map))));
+}
+
+const std::string* Value::text() const noexcept {
+  const Text* found = shared<const Text>();
+  return found != nullptr ? &found->bytes : nullptr;
+}
+
+bool Value::is_markup() const noexcept {
+  const Text* found = shared<const Text>();
+  return found != nullptr && found->markup;
+}
+
+bool Value::is_whole() const noexcept {
+  return get_if<bool>() != nullptr || get_if<std::int64_t>() != nullptr;
+}
+
+std::int64_t Value::whole() const noexcept {
+  if (const bool* flag = get_if<bool>()) return *flag ? 1 : 0;
+  const auto* number = get_if<std::int64_t>();
+  return number != nullptr ? *number : 0;
 }
 
 bool Value::is_number() const noexcept {
-  return get_if<bool>() != nullptr || get_if<std::int64_t>() != nullptr ||
-         get_if<double>() != nullptr;
+  return is_whole() || get_if<double>() != nullptr;
 }
 
 double Value::number() const noexcept {
-  if (const bool* flag = get_if<bool>()) return *flag ? 1 : 0;
-  if (const auto* whole = get_if<std::int64_t>()) return static_cast<double>(*whole);
   const double* real = get_if<double>();
-  return real != nullptr ? *real : 0;
+  return real != nullptr ? *real : static_cast<double>(whole());
 }
 
 bool Value::truthy() const noexcept {
   if (is_undefined() || is_none()) return false;
   if (is_number()) return number() != 0;
   if (const std::string* t = text()) return !t->empty();
-  if (const List* l = list()) return !l->empty();
+  if (const Sequence* s = sequence()) return !s->items.empty();
   if (const Map* m = map()) return !m->entries().empty();
   return true;
 }
 
 const char* Value::type_name() const noexcept {
-  constexpr const char* kNames[] = {"undefined",      "none",      "a boolean",
-                                    "a whole number", "a number",  "a string",
-                                    "a list",         "a mapping", "a namespace"};
+  constexpr const char* kNames[] = {
+      "undefined", "none",      "a boolean",   "a whole number", "a number",   "a string",
+      "a list",    "a mapping", "a namespace", "an iterator",    "a function", "a loop"};
+  if (const Sequence* s = sequence()) {
+    constexpr const char* kSequences[] = {"a list", "a tuple",  "a tuple", "a range",
+                                          "keys",   "values", "items"};
+    return kSequences[static_cast<std::size_t>(s->kind)];
+  }
   return kNames[any_.index()];
 }
 
-std::string Value::str() const {
-  if (const std::string* t = text()) return *t;
-  return is_undefined() ? std::string{} : repr();
+int Value::depth() const noexcept {
+  if (const Sequence* s = sequence()) return s->depth;
+  if (const Map* m = map()) return m->depth();
+  if (const Iterator* i = shared<Iterator>()) return i->depth;
+  if (const Loop* loop = shared<Loop>()) return loop->depth;
+  if (const Callable* callable = shared<const Callable>()) return callable->self.depth() + 1;
+  return 0;
 }
 
-std::string Value::repr() const {
-  if (is_undefined()) return "Undefined";
-  if (is_none()) return "None";
-  if (const bool* flag = get_if<bool>()) return *flag ? "True" : "False";
-  if (const auto* whole = get_if<std::int64_t>()) return std::to_string(*whole);
-  if (const double* real = get_if<double>()) return float_text(*real);
-  if (const std::string* t = text()) return quoted(*t);
-  std::string out;
-  if (const List* l = list()) {
-    for (const Value& entry : *l) out += (out.empty() ? "" : ", ") + entry.repr();
-    return "[" + out + "]";
-  }
-  if (const Map* m = map()) {
-    for (const auto& [key, entry] : m->entries()) {
-      out += (out.empty() ? "" : ", ") + quoted(key) + ": " + entry.repr();
-    }
-    return "{" + out + "}";
-  }
-  return "<Namespace>";
+Value make_text(Meter& meter, std::string text, bool markup) {
+  meter.make(text.size() + kOverhead);
+  return Value::of(std::move(text), markup);
 }
 
-bool operator==(const Value& a, const Value& b) noexcept {
-  if (a.is_number() && b.is_number()) {
-    const auto* left = a.get_if<std::int64_t>();
-    const auto* right = b.get_if<std::int64_t>();
-    return left != nullptr && right != nullptr ? *left == *right : a.number() == b.number();
-  }
-  if (a.any().index() != b.any().index()) return false;
-  if (a.is_undefined() || a.is_none()) return true;
-  if (const std::string* text = a.text()) return *text == *b.text();
-  if (const List* list = a.list()) return *list == *b.list();
-  if (const Map* map = a.map()) {
-    const Map& other = *b.map();
-    return map->entries().size() == other.entries().size() &&
-           std::all_of(map->entries().begin(), map->entries().end(), [&other](const auto& entry) {
-             const Value* found = other.find(entry.first);
-             return found != nullptr && *found == entry.second;
-           });
-  }
-  return *a.get_if<std::shared_ptr<Value::Namespace>>() ==
-         *b.get_if<std::shared_ptr<Value::Namespace>>();
+int depth_of(Meter& meter, const List& items) {
+  meter.make(items.size() * sizeof(Value) + kOverhead);
+  meter.look(items.size() * sizeof(Value));
+  const int depth = deepest(items);
+  check_depth(meter, depth);
+  return depth;
 }
 
-bool write_json(const Value& value, int indent, std::string& out) {
-  return write(value, indent, 0, out);
+Value make_sequence(Meter& meter, List items, Sequence::Kind kind) {
+  const int depth = depth_of(meter, items);
+  return Value(
+      Value::Any(std::make_shared<const Sequence>(Sequence{kind, std::move(items), depth})));
+}
+
+Value make_iterator(Meter& meter, List items) {
+  const int depth = depth_of(meter, items);
+  return Value(Value::Any(std::make_shared<Iterator>(Iterator{std::move(items), 0, depth})));
+}
+
+Value make_map(Meter& meter, Map map) {
+  std::size_t bytes = kOverhead;
+  for (const auto& entry : map.entries()) bytes += 2 * entry.first.size() + 4 * sizeof(Value);
+  meter.make(bytes);
+  check_depth(meter, map.depth());
+  return Value::of(std::move(map));
 }
 
 }  // namespace kvtier::jinja

@@ -153,9 +153,11 @@ ApiResult<std::vector<Token>> Service::prompt_of(const ApiRequest& request,
   std::string text;
   if (request.chat) {
     if (chat_template_ == nullptr) {
-      return bad_request("messages",
-                         "the model has no chat template; use /v1/completions, or put a "
-                         "chat_template.jinja beside its config.json");
+      const std::string why =
+          options_.no_chat.empty() ? "the model has no chat template" : options_.no_chat;
+      return bad_request("messages", why +
+                                         "; use /v1/completions, or start the server with "
+                                         "--chat-template FILE");
     }
     ChatTemplate::Conversation conversation;
     conversation.messages = request.messages;

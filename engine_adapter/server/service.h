@@ -23,6 +23,7 @@ namespace kvtier::engine::server {
 struct ServiceOptions {
   std::string model_name;
   std::string api_key;              // empty: everybody may ask
+  std::string no_chat;              // what chats are told where there is no chat template
   std::uint32_t positions_max = 0;  // prompt and answer
   std::uint32_t pool_tokens = 0;    // that the engine's own pages hold
   std::chrono::milliseconds cache_deadline{1000};

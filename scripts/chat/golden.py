@@ -8,51 +8,44 @@ an error and must be one for the engine too.
 """
 
 import argparse
+import copy
+import datetime
+import functools
 import json
 import random
 from pathlib import Path
 
 import jinja2
+import jinja2.ext
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-NOW = "26 Jul 2024"
+import pieces
 
-PIECES = [
-    "{{ 1 + 2 * 3 - 4 // 3 }} {{ -7 // 2 }} {{ -7 % 3 }} {{ 7 / 2 }} {{ 1.5 + 1 }} {{ 2 * 1.5 }}",
-    "{{ 'a' ~ 1 ~ none ~ true }} {{ [1, 'x', none, true, 1.0] }} {{ {'k': ['v', \"it's\"]} }}",
-    "{{ missing }}|{{ missing is defined }}|{{ x.missing is defined }}|{{ missing | default('d') }}|{{ '' | default('d', true) }}",
-    "{% for i in range(3) %}{{ loop.index }}/{{ loop.length }}{{ ',' if not loop.last }}{% else %}none{% endfor %}",
-    "{% for i in [] %}x{% else %}none{% endfor %} {% for k, v in x.items() %}{{ k }}={{ v }};{% endfor %}",
-    "{% for k in x %}{{ k }}{% endfor %} {% for c in 'h\u00e9\u4e2d' %}[{{ c }}]{% endfor %} {{ 'h\u00e9\u4e2d' | length }}",
-    "{% set a = 1 %}{% for i in [1, 2] %}{% set a = a + i %}{{ a }}{% endfor %}{{ a }}",
-    "{% set n = namespace(a=1) %}{% for i in [1, 2] %}{% set n.a = n.a + i %}{% endfor %}{{ n.a }}",
-    "{% if x %}{% set inner = 'seen' %}{% endif %}{{ inner }}",
-    "{% for i in [1, 2, 3, 4] if i is even %}{{ i }}{{ loop.index }}{% endfor %}",
-    "{% for i in [1, 2, 3, 4] %}{% if i == 2 %}{% continue %}{% elif i == 4 %}{% break %}{% endif %}{{ i }}{% endfor %}",
-    "{{ 'abcdef'[1:4] }}{{ 'abcdef'[::-1] }}{{ [1, 2, 3][-1] }}{{ [1, 2, 3][:2] }}{{ [1, 2, 3, 4][::2] }}{{ 'ab'[5:] }}",
-    "{{ '  x '.strip() }}|{{ 'xxaxx'.strip('x') }}|{{ 'a,b,,c'.split(',') }}|{{ ' a  b '.split() }}|{{ 'a-b-c'.split('-', 1) }}",
-    "{{ 'Abc'.upper() }}{{ 'Abc'.lower() }}{{ 'hello world'.title() }}{{ 'hELLO'.capitalize() }}{{ 'aXbX'.replace('X', '-') }}",
-    "{{ 'abc'.startswith('ab') }}{{ 'abc'.endswith('ab') }}{{ 'abc'.find('c') }}{{ 'abcb'.count('b') }}",
-    "{{ x | tojson }}\n{{ x | tojson(indent=2) }}\n{{ [] | tojson }}{{ {} | tojson(indent=2) }}{{ 'a\"\\n\u00e9</x>' | tojson }}",
-    "{{ [3, 1] | first }}{{ [3, 1] | last }}{{ [3, 1] | join('-') }}{{ 'ab' | list }}{{ [1, 2] | reverse | list }}{{ '12' | int }}",
-    "{{ 1 in [1, 2] }}{{ 'b' not in 'abc' }}{{ 'k' in x }}{{ not 1 == 2 }}{{ 1 == 1.0 }}{{ 'a' < 'b' and 2 >= 2 }}{{ '' or 'x' }}",
-    "{{ x is mapping }}{{ [] is sequence }}{{ 'a' is string }}{{ none is none }}{{ 1 is number }}{{ true is boolean }}{{ x is iterable }}",
-    "{{ 1 is not none }}{{ 6 is divisibleby(3) }}{{ 6 is divisibleby 4 }}{{ 'a' is eq('a') }}{{ false is false }}{{ 3 is odd }}",
-    "{{ 'a' if false }}|{{ 'a' if true else 'b' }}|{{ ('a', 'b')[1] }}|{{ ('one') }}|{{ 'con' 'cat' }}|{{ (1,)[0] }}",
-    "  {% if true %}\n  a\n  {% endif %}\n b {%- if true %}\n\n c {% endif -%} \n d\n{# note #}\n e {#- n -#} f\n",
-    "{%+ if true %} x {% endif +%}\n y{{- ' z ' -}} w\n\n",
-    "a\r\n  {% set q = 'multi\nline' %}\r\n{{ q }}\n{{ '{{' }} {{ '}}' }} {{ {'a': {'b': 1}}.a.b }}",
-    "{{ missing.attribute }}", "{{ 1 + 'a' }}", "{{ raise_exception('no ' + 'way') }}", "{{ none.x.y }}", "{{ 1 // 0 }}",
-    "{% for a, b in [[1, 2], [3, 4]] %}{{ a }}{{ b }}{% endfor %}{% set p, q = 'x', 'y' %}{{ p ~ q }}",
-    "{{ x['k'] }}{{ x.get('z', 'none') }}{{ x.get('k') }}{{ x.keys() | list }}{{ x.values() | list }}{{ x['z'] is defined }}",
-    "{{ -1 }}{{ - 2 + 3 }}{{ +4 }}{{ not true }}{{ 'n: ' + 5 | string }}{{ [1] + [2] }}{{ 'a' * 1 if false else 'ok' }}",
-    "{% if not (x is defined and x.k is string) or false %}no{% else %}yes{% endif %}{% for i in missing %}{% endfor %}",
-    "{% for i in [1, 2, 3] %}{{ loop.previtem }}{{ loop.nextitem is defined }}{{ loop.revindex }}{{ loop.revindex0 }}{% endfor %}",
-]
+NOW = datetime.datetime(2024, 7, 26, 11, 54, 56)
+
+GIVEN = {
+    "x": {"k": "v", "n": 1, "l": [1, {"m": None}]},
+    "m": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "f": {"name": "g"}},
+          {"role": "user", "content": "b"}],
+}
 
 WORDS = ["hello", "What is this?", " leading", "trailing \n", "two\n\nlines", "\u4f60\u597d", "caf\u00e9 \U0001f600", "{{ not a tag }}", "it's \"quoted\"",
          "<think>\nhm\n</think>\n\nyes", "<tool_response>x</tool_response>", "", "[INST] tricky [/INST]"]
+
+
+class Generation(jinja2.ext.Extension):
+    """The transformers library's tag around what an assistant wrote: it changes nothing of the text."""
+
+    tags = {"generation"}
+
+    def parse(self, parser):
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+        return jinja2.nodes.CallBlock(self.call_method("_body"), [], [], body).set_lineno(line)
+
+    def _body(self, caller):
+        return caller()
 
 
 def environment():
@@ -62,34 +55,95 @@ def environment():
     def tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
         return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
-    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation])
     made.filters["tojson"] = tojson
     made.globals["raise_exception"] = raise_exception
-    made.globals["strftime_now"] = lambda form: NOW
+    made.globals["strftime_now"] = lambda form: NOW.strftime(form)
     return made
 
 
-def rendered(source, variables):
+ENVIRONMENT = environment()
+
+
+@functools.lru_cache(maxsize=None)
+def compiled(source):
     try:
-        return {"text": environment().from_string(source).render(**variables)}
-    except (jinja2.exceptions.TemplateError, TypeError, ZeroDivisionError) as error:
+        return ENVIRONMENT.from_string(source)
+    except jinja2.exceptions.TemplateError as error:
+        return error
+
+
+def rendered(source, variables):
+    template = compiled(source)
+    if isinstance(template, Exception):
+        return {"error": type(template).__name__}
+    try:
+        return {"text": template.render(**copy.deepcopy(variables))}
+    except Exception as error:  # whatever Python raises is what the template comes to
         return {"error": type(error).__name__}
 
 
+PARTS = [{"type": "text", "text": "part"}, {"type": "text", "text": " of \u00e9"}]
+TOOLS = [
+    {"type": "function", "function": {"name": "look_up", "description": "Find \u00e9", "parameters": {
+        "type": "object", "properties": {
+            "z": {"type": "string", "description": "a\nb", "enum": ["x", "y"]},
+            "a": {"type": "array", "items": {"type": "integer"}, "default": [1]},
+            "o": {"type": "object", "properties": {"inner": {"type": "number"}}}}, "required": ["z"]}}},
+    {"type": "function", "function": {"name": "now", "description": "", "parameters": {
+        "type": "object", "properties": {}}}},
+]
+
+
+def content_of(source):
+    kind = source.random()
+    if kind < 0.02:
+        return None
+    if kind < 0.05:
+        return source.sample(PARTS, k=source.randint(1, 2))
+    return " ".join(source.choices(WORDS, k=source.randint(1, 3)))
+
+
+def call_of(source):
+    arguments = {"z": source.choice(WORDS), "a": [1, 2.5, None, True], "o": {"inner": 1e-05}}
+    if source.random() < 0.2:
+        arguments = json.dumps(arguments)
+    return {"id": "abcdefgh" + str(source.randint(0, 9)), "type": "function",
+            "function": {"name": source.choice(["look_up", "now"]), "arguments": arguments}}
+
+
 def conversation(source):
-    messages = [{"role": "system", "content": source.choice(WORDS)}] if source.random() < 0.5 else []
-    for _ in range(source.randint(1, 4)):
-        messages.append({"role": "user", "content": " ".join(source.choices(WORDS, k=source.randint(1, 3)))})
-        if source.random() < 0.2:
-            call = {"id": "abcdefgh" + str(source.randint(0, 9)), "type": "function",
-                    "function": {"name": "look_up", "arguments": {"z": source.choice(WORDS), "a": [1, 2.5, None, True]}}}
-            messages.append({"role": "assistant", "content": source.choice(["", None, "calling"]), "tool_calls": [call]})
-            messages.append({"role": "tool", "content": source.choice(WORDS)})
+    messages = [{"role": "system", "content": content_of(source)}] if source.random() < 0.5 else []
+    for _ in range(source.randint(0, 4)):
+        messages.append({"role": "user", "content": content_of(source)})
+        if source.random() < 0.3:
+            calls = [call_of(source) for _ in range(source.choice([1, 1, 2]))]
+            messages.append({"role": "assistant", "content": source.choice(["", None, "calling"]), "tool_calls": calls})
+            if source.random() < 0.2:
+                del messages[-1]["content"]
+            for call in calls:
+                messages.append({"role": "tool", "content": content_of(source), "tool_call_id": call["id"],
+                                 "name": call["function"]["name"]})
         if source.random() < 0.85:
-            messages.append({"role": "assistant", "content": source.choice(WORDS)})
-    if source.random() < 0.1:
+            messages.append({"role": "assistant", "content": content_of(source)})
+            if source.random() < 0.2:
+                messages[-1]["reasoning_content"] = source.choice(WORDS)
+        if source.random() < 0.1:
+            messages.append({"role": "system", "content": content_of(source)})
+    if source.random() < 0.05:
         messages.append({"role": "narrator", "content": "x"})
     return messages
+
+
+def variables_of(source):
+    variables = {"messages": conversation(source), "tools": None, "documents": None,
+                 "add_generation_prompt": source.random() < 0.7, "bos_token": "<s>", "eos_token": "</s>"}
+    if source.random() < 0.35:
+        variables["tools"] = TOOLS[: source.randint(1, 2)]
+    for name in ("enable_thinking", "thinking"):
+        if source.random() < 0.3:
+            variables[name] = source.random() < 0.5
+    return variables
 
 
 def main():
@@ -98,17 +152,12 @@ def main():
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--conversations", type=int, default=40)
     args = parser.parse_args()
-    tool = {"type": "function", "function": {"name": "look_up", "description": "Find \u00e9", "parameters": {
-        "type": "object", "properties": {"z": {"type": "string"}, "a": {"type": "array"}}, "required": []}}}
-    x = {"k": "v", "n": 1, "l": [1, {"m": None}]}
-    lines = [json.dumps({"source": piece, "variables": {"x": x}, **rendered(piece, {"x": x})}) for piece in PIECES]
+    lines = [json.dumps({"source": piece, "variables": GIVEN, **rendered(piece, GIVEN)})
+             for piece in pieces.PIECES]
     source = random.Random(6)
     for file in sorted(args.templates.glob("*.jinja")):
         for _ in range(args.conversations):
-            variables = {"messages": conversation(source), "tools": [tool] if source.random() < 0.3 else None,
-                         "add_generation_prompt": source.random() < 0.7, "bos_token": "<s>", "eos_token": "</s>"}
-            if source.random() < 0.3:
-                variables["enable_thinking"] = source.random() < 0.5
+            variables = variables_of(source)
             lines.append(json.dumps({"file": file.name, "variables": variables,
                                      **rendered(file.read_text(encoding="utf-8"), variables)}))
     args.out.write_text('{"made_with": "jinja2 %s", "cases": [\n%s\n]}\n' % (jinja2.__version__, ",\n".join(lines)))

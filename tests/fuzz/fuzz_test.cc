@@ -99,6 +99,9 @@ TEST(FuzzTest, a_safetensors_file_is_refused_or_names_bytes_of_its_own) {
 TEST(FuzzTest, a_tokenizer_is_refused_or_can_be_used) {
   run(tokenizer(), 4000);
 }
+TEST(FuzzTest, a_chat_template_is_refused_or_renders_within_its_bounds) {
+  run(chat_template(), 20000);
+}
 
 }  // namespace
 }  // namespace kvtier::fuzz

@@ -3,7 +3,7 @@
 namespace kvtier::fuzz {
 
 std::vector<Target> all_targets() {
-  return {frames(), config(), slot_table(), segment(), safetensors(), tokenizer()};
+  return {frames(), config(), slot_table(), segment(), safetensors(), tokenizer(), chat_template()};
 }
 
 }  // namespace kvtier::fuzz

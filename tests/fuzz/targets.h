@@ -26,6 +26,7 @@ Target segment();
 // Those of the engine.
 Target safetensors();
 Target tokenizer();
+Target chat_template();
 
 std::vector<Target> all_targets();
 

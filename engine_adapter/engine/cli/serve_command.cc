@@ -1,4 +1,5 @@
 #include <map>
+#include <optional>
 
 #include "engine_adapter/engine/chat_template.h"
 #include "engine_adapter/engine/cli/command.h"
@@ -17,6 +18,7 @@ struct ServeOptions {
   std::string socket = "/run/kvtier/kvtierd.sock";
   std::string format = "fp8_e4m3";
   std::string api_key_file;
+  std::string chat_template;
   std::uint32_t chunk_tokens = 0;
   std::uint32_t pool_tokens = 0;
   std::uint32_t deadline_ms = 1000;
@@ -37,6 +39,9 @@ void add_options(CLI::App& command, ServeOptions& o) {
       ->required();
   command.add_option("--served-name", o.served_name,
                      "What clients call the model; the directory's name if left out");
+  command.add_option("--chat-template", o.chat_template,
+                     "A Jinja file to render chats with instead of the model's own template")
+      ->check(CLI::ExistingFile);
   add_context_option(command, o.model.context_max);
   add_device_option(command, o.device);
   command.add_option("--host", o.http.address, "The IP address to listen on")
@@ -126,13 +131,40 @@ void warn_if_open(const ServeOptions& o, const std::string& key) {
                o.http.address.c_str());
 }
 
+struct Chats {
+  std::optional<ChatTemplate> chat_template;
+  std::string why_not;  // for clients
+};
+
+// A template that cannot be used is said and left out, so that completions work; one that was asked
+// for must be right.
+Result<Chats> load_chats(const ServeOptions& o) {
+  auto loaded = ChatTemplate::load(o.model.directory, o.chat_template);
+  if (loaded && !*loaded) return Chats{};
+  auto failures = loaded ? (*loaded)->try_out() : Result<std::vector<std::string>>(loaded.error());
+  if (!failures && !o.chat_template.empty()) return failures.error();
+  if (!failures) {
+    const std::string& why = failures.error().message;
+    std::fprintf(stderr,
+                 "kvtier-engine: %s: chats are refused, for the chat template cannot be used: %s\n"
+                 "kvtier-engine: give one that can with --chat-template FILE\n",
+                 o.model.directory.c_str(), why.c_str());
+    return Chats{{}, "the model's chat template cannot be used: " + why};
+  }
+  for (const std::string& failure : *failures) {
+    std::fprintf(stderr, "kvtier-engine: the chat template cannot render some chats: %s\n",
+                 failure.c_str());
+  }
+  return Chats{std::move(*loaded), {}};
+}
+
 int serve(const ServeOptions& o) {
   const auto key = read_key(o.api_key_file);
   if (!key) return fail(key.error());
   const auto loaded = o.model.load();
   if (!loaded) return fail(loaded.error());
-  const auto chat_template = ChatTemplate::load(o.model.directory);
-  if (!chat_template) return fail(chat_template.error());
+  const auto chats = load_chats(o);
+  if (!chats) return fail(chats.error());
   auto instance = Instance::make(**loaded, {.device = parse_device(o.device).value(),
                                             .format = parse_storage_format(o.format).value(),
                                             .pool_tokens = o.pool_tokens,
@@ -150,10 +182,12 @@ int serve(const ServeOptions& o) {
   {
     Scheduler scheduler(*instance->model, *instance->pool, spaces, o.scheduler);
     const std::uint32_t positions = (*loaded)->config.positions_max;
-    server::Service service(*(*loaded)->tokenizer, *chat_template ? &**chat_template : nullptr,
-                            scheduler, metrics,
+    server::Service service(*(*loaded)->tokenizer,
+                            chats->chat_template ? &*chats->chat_template : nullptr, scheduler,
+                            metrics,
                             {.model_name = title,
                              .api_key = *key,
+                             .no_chat = chats->why_not,
                              .positions_max = positions,
                              .pool_tokens = o.pool_tokens == 0 ? positions : o.pool_tokens,
                              .cache_deadline = std::chrono::milliseconds(o.deadline_ms)});
