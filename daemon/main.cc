@@ -1,10 +1,13 @@
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/sinks/ringbuffer_sink.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <boost/asio/io_context.hpp>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <memory>
 
 #include "client/base/thread_priority.h"
 #include "daemon/config.h"
@@ -13,6 +16,7 @@
 #include "daemon/ops/monitor.h"
 #include "daemon/restart/passed_descriptors.h"
 #include "daemon/service/host_memory.h"
+#include "daemon/service/log_sink.h"
 #include "daemon/service/service.h"
 #include "daemon/version.h"
 
@@ -50,13 +54,15 @@ int serve(kvtier::daemon::Config config, const std::string& config_file,
   kvtier::daemon::ops::Monitor monitor(
       config.http, io, [&server] { return server.snapshot(); }, std::move(problems));
   monitor.start();
-  kvtier::daemon::Service service(io, server, config_file);
+  kvtier::daemon::Service service(server, config_file);
   if (auto good = server.start(std::move(*listening)); !good)
     return fail(exit_code(good.error()), good.error());
   service.serving();
   kvtier::ask_for_short_turns();
   io.run();
   spdlog::info("stopped");
+  // Nothing that still hangs in a disk can be waited for.
+  if (server.left_behind()) std::_Exit(1);
   return 0;
 }
 
@@ -98,8 +104,9 @@ int main(int argc, char** argv) {
   }
   if (auto armed = kvtier::daemon::arm_kill_from_environment(); !armed)
     return fail(2, armed.error());
-  // Lines go to stderr; journald puts the time to them itself.
-  auto logger = spdlog::stderr_logger_st("kvtierd");
+  // Lines go to stderr, from several threads; journald puts the time to them itself.
+  auto logger = std::make_shared<spdlog::logger>(
+      "kvtierd", std::make_shared<kvtier::daemon::LogSink>(STDERR_FILENO));
   const auto problems =
       std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(kvtier::daemon::ops::kProblemsMax);
   problems->set_level(spdlog::level::warn);
