@@ -10,12 +10,14 @@
 
 namespace kvtier::daemon::limits {
 
-inline constexpr std::uint32_t kSessionsMax = 4096;        // the most that sessions_max may be
-inline constexpr std::uint32_t kAdminSessionsMax = 4;      // admins' on top, so that one can look
-inline constexpr std::uint32_t kTenantsMax = 64;           // the default one included
-inline constexpr std::uint32_t kTenantSaltsMax = 64;       // of one tenant
-inline constexpr std::uint32_t kPrincipalsMax = 256;       // in one list of users or groups
-inline constexpr std::uint32_t kBadKeysMax = 256;          // in one report
+inline constexpr std::uint32_t kSessionsMax = 4096;    // the most that sessions_max may be
+inline constexpr std::uint32_t kAdminSessionsMax = 4;  // admins' on top, so that one can look
+inline constexpr std::uint32_t kTenantsMax = 64;       // the default one included
+inline constexpr std::uint32_t kTenantSaltsMax = 64;   // of one tenant
+inline constexpr std::uint32_t kPrincipalsMax = 256;   // in one list of users or groups
+inline constexpr std::uint32_t kBadKeysMax = 256;      // in one report
+inline constexpr std::uint64_t kReportBytesMax = 16U
+                                                 << 20;    // of their records, read in a loop turn
 inline constexpr std::uint32_t kEvictionsForRoomMax = 64;  // for one slot, where sizes differ
 inline constexpr std::uint32_t kTrimStep = 4096;       // blocks above a quota, evicted in one tick
 inline constexpr std::uint32_t kPeersListedMax = 512;  // sessions in one status
@@ -49,11 +51,20 @@ inline constexpr std::uint32_t kGpusMax = 16;                   // each a part o
 inline constexpr std::uint32_t kDiskSegmentBits = 28;
 inline constexpr std::uint32_t kExtentBits = kDiskSegmentBits;
 inline constexpr std::uint32_t kRepublishStep =
-    4096;                                           // slots of a device that went, in a loop turn
-inline constexpr std::uint32_t kScrubStep = 4096;   // slots a scrub passes in a loop turn
-inline constexpr std::uint32_t kWalkStep = 8192;    // blocks an admin command passes in a loop turn
-inline constexpr std::uint32_t kVisitStep = 512;    // of them, those it does something to
-inline constexpr std::uint32_t kAdminJobsMax = 16;  // admin commands under way
+    4096;                                          // slots of a device that went, in a loop turn
+inline constexpr std::uint32_t kScrubStep = 4096;  // slots a scrub passes in a loop turn
+inline constexpr std::uint32_t kWalkStep = 8192;   // blocks an admin command passes in a loop turn
+inline constexpr std::uint32_t kVisitStep = 512;   // of them, those it does something to
+inline constexpr std::uint32_t kShrinkStep =
+    2048;  // slots emptied in a loop turn, as a cap is lowered
+inline constexpr std::uint32_t kEndStep = 16384;  // blocks of ended leases let go of in a loop turn
+inline constexpr std::uint32_t kFreeStep = 16384;  // disk slots that an erase frees in a loop turn
+inline constexpr std::uint32_t kTellStep = 16;  // namespaces whose end sessions are told of in one
+// What one session's frames take of a loop turn, and what a peer's last words may; then one frame
+// more.
+inline constexpr std::chrono::milliseconds kFramesTime{5};
+inline constexpr std::chrono::milliseconds kLastWordsTime{30};
+inline constexpr std::uint32_t kAdminJobsMax = 16;   // admin commands under way
 inline constexpr std::uint32_t kPinsMax = 1U << 18;  // blocks pinned, once a tier
 inline constexpr std::uint32_t kPinSecondsMax = 30 * 86'400;
 inline constexpr std::uint64_t kInspectBytesMax = 4U << 20;  // of a record verified in a loop turn
@@ -63,6 +74,8 @@ inline constexpr std::uint64_t kStampsMax = 1ULL << 56;
 // The kernel may go on with a killed daemon's reads for as long as a device may take, which is 30
 // seconds, and a reset after them. Slots they go to are nobody's until then.
 inline constexpr std::chrono::seconds kLateReadsMax{60};
+// What a stop waits for the disks' threads: less than the unit's TimeoutStopSec=.
+inline constexpr std::chrono::seconds kCloseMax{30};
 inline constexpr std::uint16_t kHoldsMax = 0xFFFF;  // of one block in one tier
 
 // One reply must fit a session's output together with what may already wait there.

@@ -1,12 +1,15 @@
 #include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/sinks/ringbuffer_sink.h>
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <boost/asio/io_context.hpp>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <memory>
 
 #include "client/base/shown.h"
 #include "client/base/thread_priority.h"
@@ -17,6 +20,7 @@
 #include "daemon/ops/monitor.h"
 #include "daemon/restart/passed_descriptors.h"
 #include "daemon/service/host_memory.h"
+#include "daemon/service/log_sink.h"
 #include "daemon/service/service.h"
 #include "daemon/version.h"
 
@@ -54,13 +58,15 @@ int serve(kvtier::daemon::Config config, const std::string& config_file,
   kvtier::daemon::ops::Monitor monitor(
       config.http, io, [&server] { return server.snapshot(); }, std::move(problems));
   monitor.start();
-  kvtier::daemon::Service service(io, server, config_file);
+  kvtier::daemon::Service service(server, config_file);
   if (auto good = server.start(std::move(*listening)); !good)
     return fail(exit_code(good.error()), good.error());
   service.serving();
   kvtier::ask_for_short_turns();
   io.run();
   spdlog::info("stopped");
+  // Nothing that still hangs in a disk can be waited for.
+  if (server.left_behind()) std::_Exit(1);
   return 0;
 }
 
@@ -107,8 +113,9 @@ int main(int argc, char** argv) {
   }
   if (auto armed = kvtier::daemon::arm_kill_from_environment(); !armed)
     return fail(2, armed.error());
-  // Lines go to stderr; journald puts the time to them itself.
-  auto logger = spdlog::stderr_logger_st("kvtierd");
+  // Lines go to stderr, from several threads; journald puts the time to them itself.
+  auto logger = std::make_shared<spdlog::logger>(
+      "kvtierd", std::make_shared<kvtier::daemon::LogSink>(STDERR_FILENO));
   logger->set_formatter(
       kvtier::daemon::ops::escaping(std::make_unique<spdlog::pattern_formatter>()));
   const auto problems =

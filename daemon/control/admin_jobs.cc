@@ -105,13 +105,18 @@ Result<void> AdminJobs::invalidate(NamespaceFilter filter, Done<Invalidated> don
   auto walk = begin({filter, {}, {}});
   if (!walk) return walk.error();
   Invalidated so_far;
-  for (const std::uint16_t ns : cache_.close_namespaces(filter)) {
+  auto closed = cache_.close_namespaces(filter);
+  for (const std::uint16_t ns : closed)
     so_far.namespaces.push_back(cache_.catalogue().namespaces()[ns].id);
-    if (on_closed) so_far.sessions += on_closed(ns);
-  }
   constexpr TierSet kAll{(1U << kTiers) - 1};
-  run([this, walk = std::move(*walk), so_far = std::move(so_far),
+  run([this, walk = std::move(*walk), so_far = std::move(so_far), closed = std::move(closed),
        done = std::move(done)]() mutable {
+    // Each is told to all sessions, of which there may be thousands too.
+    for (std::uint32_t told = 0; !closed.empty() && told < limits::kTellStep; ++told) {
+      if (on_closed) so_far.sessions += on_closed(closed.back());
+      closed.pop_back();
+    }
+    if (!closed.empty()) return true;
     std::vector<BlockId> found;
     const bool more = walk.step([&](BlockId id) { found.push_back(id); });
     cache_.remove(found, kAll, true, so_far.removed);

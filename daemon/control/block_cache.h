@@ -2,7 +2,9 @@
 // I/O and sockets are elsewhere. Owned by the control thread; nothing here waits.
 #pragma once
 
+#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -113,8 +115,9 @@ class BlockCache {
   void end_session(SessionId session);
   void end_process(ProcessId process);
 
-  // One extent of each memory tier that is over its cap is emptied of what nobody holds, and given
-  // back once it is empty: at once, or in a later call. False where no tier is over its cap.
+  // Each memory tier that is over its cap empties extents of what nobody holds, in steps (see
+  // DiskTier::later), and gives them back, until the cap is reached or one has something that must
+  // stay; a later call goes on from there. False where no tier is over its cap.
   bool shrink();
 
   // This block does not hold: it is found no more.
@@ -233,6 +236,7 @@ class BlockCache {
   void end_lease(const Lease& lease);
   void close(LeaseId id, Lease& lease, std::uint32_t usable);
   void end_or_wait(LeaseId id, Lease& lease);
+  void end_leases();
   void settle(BlockId id);
   // block_room.cc
   bool may_take(const MemoryTier& tier, TenantId needy, TenantId from, std::uint64_t bytes) const;
@@ -242,8 +246,19 @@ class BlockCache {
   bool may_empty(MemoryTier& tier, storage::Extent& extent, TenantId tenant);
   bool empty_an_extent_for(MemoryTier& tier, TenantId tenant, std::uint64_t record_bytes);
   bool make_index_room(TenantId tenant);
-  void shrink(MemoryTier& tier);
-  std::optional<ExtentId> easiest_to_empty(MemoryTier& tier) const;
+  // shrink.cc
+  struct Shrinking {
+    bool choosing = false;
+    std::vector<ExtentId> left;  // to be looked at, the last from `slot` on
+    std::uint32_t slot = 0;
+    std::uint64_t stay = 0;  // slots of the one that is looked at
+    std::optional<ExtentId> best, emptying;
+    std::uint64_t best_stay = 0;
+  };
+  void go_on_shrinking(MemoryTier& tier);
+  bool shrink_step(MemoryTier& tier, Shrinking& state);
+  bool choose_step(MemoryTier& tier, Shrinking& state);
+  bool empty_step(MemoryTier& tier, Shrinking& state);
   bool valid(const NewBlock& block, std::uint16_t ns) const;
   void seal(BlockId id, MemoryTier& tier, Place at, const Key& parent);
   void remove_from(BlockId id, Tier tier, Removal why);
@@ -273,8 +288,12 @@ class BlockCache {
   DiskTier disk_;
   Pins pins_;
   Reservations reservations_;
+  std::map<MemoryTier*, Shrinking> shrinking_;  // under way
   std::unordered_map<LeaseId, Lease> leases_;
   std::unordered_map<SessionId, SessionLeases> leases_of_;
+  std::deque<Lease> ending_;      // closed, their holds still there
+  std::size_t ended_blocks_ = 0;  // since there was a turn for more
+  bool ending_later_ = false;
   std::unordered_map<std::uint32_t, std::vector<Waiter>> loading_;  // by BlockId
   LeaseId next_lease_ = 1;
   std::uint64_t leased_blocks_ = 0;

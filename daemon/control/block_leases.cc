@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "client/base/check.h"
 #include "client/base/points.h"
@@ -257,9 +258,26 @@ void BlockCache::close(LeaseId id, Lease& lease, std::uint32_t usable) {
 void BlockCache::end_or_wait(LeaseId id, Lease& lease) {
   lease.session = 0;
   if (std::ranges::any_of(lease.blocks, &Leased::pending)) return;
-  const Lease ended = std::move(lease);
+  ending_.push_back(std::move(lease));
   leases_.erase(id);
-  end_lease(ended);
+  end_leases();
+}
+
+// One session may have a million blocks leased, and end: so many at a time.
+void BlockCache::end_leases() {
+  while (!ending_.empty() && (ended_blocks_ < limits::kEndStep || !disk_.later)) {
+    const Lease ended = std::move(ending_.front());
+    ending_.pop_front();
+    ended_blocks_ += ended.blocks.size();
+    end_lease(ended);
+  }
+  if (ended_blocks_ < limits::kEndStep || !disk_.later || std::exchange(ending_later_, true))
+    return;
+  disk_.later([this] {
+    ending_later_ = false;
+    ended_blocks_ = 0;
+    end_leases();
+  });
 }
 
 void BlockCache::end_lease(const Lease& lease) {

@@ -5,6 +5,7 @@
 #include "client/base/check.h"
 #include "client/base/points.h"
 #include "client/base/prefetch.h"
+#include "daemon/limits.h"
 
 namespace kvtier::daemon {
 
@@ -19,8 +20,15 @@ void DiskDevice::set_online(bool online, const std::string& why) {
   online_ = online;
   ++health_changes_;
   set_why(why);
-  if (!online) return;
-  for (const DiskLocation at : std::exchange(free_when_online_, {})) space_.free(at);
+}
+
+bool DiskDevice::free_some() {
+  for (std::uint32_t freed = 0; online_ && !free_when_online_.empty(); ++freed) {
+    if (freed == limits::kFreeStep) return true;
+    space_.free(free_when_online_.back());
+    free_when_online_.pop_back();
+  }
+  return false;
 }
 
 void DiskDevice::set_block(DiskLocation at, BlockId block) {

@@ -47,6 +47,9 @@ class DiskDevice {
   bool online() const noexcept { return online_; }
   const std::string& why() const noexcept { return why_; }
   void set_online(bool online, const std::string& why);
+  // Once it is online again, some of the slots are free that were erased meanwhile. False when all
+  // of them are, or it has gone again.
+  bool free_some();
   void set_why(const std::string& why) { why_ = online_ ? std::string() : why; }
   std::uint64_t health_changes() const noexcept { return health_changes_; }
 

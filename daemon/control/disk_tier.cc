@@ -91,8 +91,19 @@ void DiskTier::health_changed(std::uint32_t number, bool online, const std::stri
     spdlog::error("disk tier: {} is offline, {} blocks are out of reach: {}",
                   device(number).directory(), device(number).blocks(), why);
   }
+  if (online) free_from(number);
   republish_from(number, 0, device(number).health_changes());
   pump();
+}
+
+void DiskTier::free_from(std::uint32_t number) {
+  while (device(number).free_some()) {
+    if (!later) continue;
+    return later([this, number] {
+      free_from(number);
+      pump();
+    });
+  }
 }
 
 // Ends early if the health has changed again, which began anew.

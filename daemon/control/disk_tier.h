@@ -167,6 +167,7 @@ class DiskTier {
   // disk_tier.cc
   void health_changed(std::uint32_t number, bool online, const std::string& why);
   void republish_from(std::uint32_t number, std::uint32_t segment, std::uint64_t change);
+  void free_from(std::uint32_t number);
   void settle_flushes();
   void flush_devices(std::function<void(Result<void>)> done);
 
@@ -181,6 +182,7 @@ class DiskTier {
   bool over_quota(TenantId tenant, std::uint64_t more_bytes) const noexcept;
   bool evict_own(TenantId tenant, std::uint64_t record_bytes);
   bool empty_a_segment_for(TenantId tenant, std::uint64_t record_bytes);
+  void empty_segment(std::uint32_t number, std::uint32_t segment, std::uint32_t slot);
   bool may_empty(std::span<const BlockId> segment, TenantId tenant) const;
   bool is_online(const Catalogue::Order& order) const noexcept {
     return (online_ >> order.device & 1) != 0;

@@ -201,6 +201,7 @@ std::optional<DiskTier::Room> DiskTier::free_room(std::uint64_t record_bytes) {
 // Whether what may go of a segment may go for the sake of `tenant`: nobody is left with less than
 // is guaranteed.
 bool DiskTier::may_empty(std::span<const BlockId> segment, TenantId tenant) const {
+  if (catalogue_.tenants().size() == 1) return true;
   TenantUsage there;
   for (const BlockId id : segment) {
     if (id != kNoBlock && catalogue_.block(id).holds[index_of(Tier::disk)] == 0)
@@ -228,22 +229,40 @@ bool DiskTier::empty_a_segment_for(TenantId tenant, std::uint64_t record_bytes) 
   const auto chosen =
       std::ranges::find_if(others, [&](BlockId id) { return may_empty(segment_of(id), tenant); });
   if (chosen == others.end()) return false;
-  DiskDevice& on = device_of_block(*chosen);
+  emptying_ = true;
+  const Place at = place_of(*chosen);
+  empty_segment(device_of(at), location_of(at).segment, 0);
+  return true;
+}
+
+// From this slot on, in steps: it may have tens of thousands. What comes to be read meanwhile
+// stays.
+void DiskTier::empty_segment(std::uint32_t number, std::uint32_t segment, std::uint32_t slot) {
+  DiskDevice& on = device(number);
+  if (!on.online()) {
+    emptying_ = false;
+    return pump();
+  }
   std::vector<Key> keys;
   std::vector<DiskLocation> slots;
-  const std::vector<BlockId> there = segment_of(*chosen);
-  for (const BlockId id : there) {
+  const std::vector<BlockId>& there = on.blocks_in(segment);
+  const auto all = static_cast<std::uint32_t>(there.size());
+  const std::uint32_t end = later ? std::min(all, slot + limits::kShrinkStep) : all;
+  for (; slot < end; ++slot) {
+    const BlockId id = there[slot];
     if (id == kNoBlock || catalogue_.block(id).holds[index_of(Tier::disk)] != 0) continue;
     keys.push_back(catalogue_.block(id).key);
     slots.push_back(location_of(unplace(id, Removal::other_size)));
   }
-  emptying_ = true;
+  if (end < all) {
+    on.erase(std::move(keys), std::move(slots));
+    return later([this, number, segment, end] { empty_segment(number, segment, end); });
+  }
   on.erase(std::move(keys), std::move(slots), [this] {
     KVTIER_POINT("daemon.segment.emptied");
     emptying_ = false;
     pump();
   });
-  return true;
 }
 
 // Whether the device has, or is about to get, the block of this key.

@@ -45,6 +45,14 @@ std::uint64_t MemoryTier::pool_left(TenantId tenant) const noexcept {
   return allowed - std::min(allowed, taken);
 }
 
+// A disk's thread may take its time to let go of an extent. Records of another size wait for that
+// only where more than one extent is on its way.
+std::uint64_t MemoryTier::left_bytes() const noexcept {
+  const std::uint64_t waiting = retiring_bytes_ - std::min(retiring_bytes_, options_.extent_bytes);
+  const std::uint64_t taken = reserved_bytes_ - retiring_bytes_ + waiting;
+  return options_.cap_bytes - std::min(options_.cap_bytes, taken);
+}
+
 std::uint64_t MemoryTier::room_for_extents(TenantId tenant) const noexcept {
   return std::min(left_bytes(), pool_left(tenant));
 }
@@ -82,13 +90,14 @@ bool MemoryTier::grow(std::uint64_t slot_bytes, TenantId tenant) {
     next_attempt_ = now + kAttemptEvery;
     return false;
   }
-  State& state = add(std::move(*made), pool_of(tenant));
+  State& state = add(std::move(*made), pool_of(tenant), true);
   if (on_created) on_created(*state.extent);
   prepare_next(slot_bytes, room_for_extents(tenant));
   return true;
 }
 
-MemoryTier::State& MemoryTier::add(std::unique_ptr<storage::Extent> extent, Pool pool) {
+// A fresh extent's slots are all free: its table, which has no pages yet, is not looked at.
+MemoryTier::State& MemoryTier::add(std::unique_ptr<storage::Extent> extent, Pool pool, bool fresh) {
   const ExtentId id = extent->id();
   const storage::Extent::Shape shape = extent->shape();
   State& state = extents_[id];
@@ -100,7 +109,7 @@ MemoryTier::State& MemoryTier::add(std::unique_ptr<storage::Extent> extent, Pool
   state.tenants.assign(shape.slots(), pool == 0 ? kDefaultTenant : static_cast<TenantId>(pool - 1));
   state.free_slots.reserve(shape.slots());
   for (std::uint32_t slot = shape.slots(); slot-- > 0;) {
-    if (state.extent->table().entry(slot).state == storage::SlotState::free)
+    if (fresh || state.extent->table().entry(slot).state == storage::SlotState::free)
       state.free_slots.push_back(slot);
   }
   reserved_bytes_ += shape.bytes;
@@ -118,7 +127,7 @@ bool MemoryTier::adopt(std::unique_ptr<storage::Extent> extent) {
   }
   const auto pool = tenants_ == nullptr ? Pool{0} : tenants_->pool_of_owner(extent->shape().owner);
   if (!pool) return false;
-  add(std::move(extent), *pool);
+  add(std::move(extent), *pool, false);
   return true;
 }
 
@@ -172,13 +181,23 @@ bool MemoryTier::retire_extent(ExtentId id) {
   if (found == extents_.end() || found->second.free_slots.size() != found->second.blocks.size()) {
     return false;
   }
-  storage::Extent& extent = *found->second.extent;
-  if (on_retired) on_retired(extent);
-  std::erase(open_[{extent.shape().slot_bytes, found->second.pool}], id);
-  if (id == draining_) draining_.reset();
-  reserved_bytes_ -= extent.shape().bytes;
-  pool_bytes_[found->second.pool] -= extent.shape().bytes;
+  if (on_retired) on_retired(*found->second.extent);
+  State state = std::move(found->second);
   extents_.erase(found);
+  const storage::Extent::Shape shape = state.extent->shape();
+  std::erase(open_[{shape.slot_bytes, state.pool}], id);
+  if (id == draining_) draining_.reset();
+  pool_bytes_[state.pool] -= shape.bytes;
+  retiring_bytes_ += shape.bytes;
+  auto gone = [this, bytes = shape.bytes] {
+    retiring_bytes_ -= bytes;
+    reserved_bytes_ -= bytes;
+  };
+  if (dispose) {
+    dispose(std::move(state.extent), std::move(gone));
+  } else {
+    gone();
+  }
   return true;
 }
 
@@ -223,6 +242,7 @@ void MemoryTier::set_block(Place at, BlockId block) noexcept {
   if (was && occupant.since != 0) lifetimes_.add(now_ - occupant.since);
   const std::uint64_t slot_bytes = state.extent->shape().slot_bytes;
   occupant = {block.value, now_};
+  state.blocks_there += std::uint32_t{is} - std::uint32_t{was};
   blocks_ += std::uint64_t{is} - std::uint64_t{was};
   block_bytes_ += (std::uint64_t{is} - std::uint64_t{was}) * slot_bytes;
 }

@@ -6,6 +6,7 @@
 // thread.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -56,13 +57,15 @@ class MemoryTier {
   // `at`'s table entry is set free.
   void give_back(Place at);
 
-  // Destroys an extent with no slot in use. False if it has one.
+  // Lets go of an extent with no slot in use. False if it has one. Its memory is taken until
+  // whoever `dispose` gave it to has given it back; meanwhile one such extent, in bytes, is not
+  // held against new ones.
   bool retire_extent(ExtentId id);
 
   // A cap above what is taken now ends at once; one below it is reached extent by extent, by
   // whoever empties and retires them (BlockCache::shrink()).
   void set_cap(std::uint64_t bytes);
-  bool over_cap() const noexcept { return reserved_bytes_ > options_.cap_bytes; }
+  bool over_cap() const noexcept { return reserved_bytes_ - retiring_bytes_ > options_.cap_bytes; }
   // No slot of this extent is given out any more, until it is retired or stop_draining(). One at a
   // time.
   void drain(ExtentId id);
@@ -84,10 +87,11 @@ class MemoryTier {
   const Histogram& lifetimes() const noexcept { return lifetimes_; }
 
   std::uint64_t cap_bytes() const noexcept { return options_.cap_bytes; }
-  std::uint64_t reserved_bytes() const noexcept { return reserved_bytes_; }  // extents
-  std::uint64_t used_bytes() const noexcept { return used_bytes_; }          // slots not free
-  std::uint64_t blocks() const noexcept { return blocks_; }                  // in slots
-  std::uint64_t block_bytes() const noexcept { return block_bytes_; }        // of their slots
+  // Extents, those too that are on their way back to the system.
+  std::uint64_t reserved_bytes() const noexcept { return reserved_bytes_; }
+  std::uint64_t used_bytes() const noexcept { return used_bytes_; }    // slots not free
+  std::uint64_t blocks() const noexcept { return blocks_; }            // in slots
+  std::uint64_t block_bytes() const noexcept { return block_bytes_; }  // of their slots
   // Slots of this size that the cap, and the tenant's quota, could hold.
   std::uint64_t slots_possible(std::uint64_t slot_bytes,
                                TenantId tenant = kDefaultTenant) const noexcept;
@@ -115,6 +119,25 @@ class MemoryTier {
   // Told of every extent as it comes and goes.
   std::function<void(storage::Extent&)> on_created;
   std::function<void(storage::Extent&)> on_retired;
+  // Takes an extent that was retired, and calls `gone`, on this thread, when its memory has been
+  // given back. Where it is not set, that happens at once.
+  std::function<void(std::unique_ptr<storage::Extent>, std::function<void()> gone)> dispose;
+
+  // The blocks in up to `count` slots of an extent, from slot `first` on.
+  template <class Visit>
+  void each_block(ExtentId id, std::uint32_t first, std::uint32_t count, Visit&& visit) const {
+    const auto& there = extents_.at(id).blocks;
+    const auto end = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(there.size(), std::uint64_t{first} + count));
+    for (; first < end; ++first) {
+      if (there[first].block != kNoBlock.value) visit(BlockId(there[first].block));
+    }
+  }
+  // Slots that have no block and are not free: somebody fills them, or may still.
+  std::uint64_t slots_without_block(ExtentId id) const noexcept {
+    const State& state = extents_.at(id);
+    return state.blocks.size() - state.free_slots.size() - state.blocks_there;
+  }
 
  private:
   struct Occupant {
@@ -125,16 +148,15 @@ class MemoryTier {
     std::unique_ptr<storage::Extent> extent;
     std::vector<std::uint32_t> free_slots;  // a stack
     std::vector<Occupant> blocks;           // of each slot
-    std::vector<TenantId> tenants;          // of each slot that is not free
+    std::uint32_t blocks_there = 0;
+    std::vector<TenantId> tenants;  // of each slot that is not free
     Pool pool = 0;
   };
   using SlotClass = std::pair<std::uint64_t, Pool>;  // slots of one size and one pool
   std::uint64_t extent_bytes(std::uint64_t slot_bytes, std::uint64_t left) const noexcept;
-  std::uint64_t left_bytes() const noexcept {
-    return over_cap() ? 0 : options_.cap_bytes - reserved_bytes_;
-  }
+  std::uint64_t left_bytes() const noexcept;
   bool grow(std::uint64_t slot_bytes, TenantId tenant);
-  State& add(std::unique_ptr<storage::Extent> extent, Pool pool);
+  State& add(std::unique_ptr<storage::Extent> extent, Pool pool, bool fresh);
   void prepare_next(std::uint64_t slot_bytes, std::uint64_t room);
 
   Tier tier_;
@@ -149,6 +171,7 @@ class MemoryTier {
   TenantUsage usage_;
   std::optional<ExtentId> draining_;
   std::uint64_t reserved_bytes_ = 0;
+  std::uint64_t retiring_bytes_ = 0;  // of them, what is on its way back
   std::uint64_t used_bytes_ = 0;
   std::uint64_t blocks_ = 0;
   std::uint64_t block_bytes_ = 0;

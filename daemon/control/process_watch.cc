@@ -42,7 +42,7 @@ Result<ProcessId> ProcessWatch::watch(pid_t pid) {
   const std::pair key{process.pid, process.start_time};
   if (watched_.contains(key)) return process;
   auto& descriptor =
-      watched_.try_emplace(key, boost::asio::posix::stream_descriptor(io_, fd.release()))
+      watched_.try_emplace(key, boost::asio::posix::stream_descriptor(control_, fd.release()))
           .first->second;
   descriptor.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                         [this, process, key](boost::system::error_code error) {

@@ -4,7 +4,7 @@
 
 #include <sys/types.h>
 
-#include <boost/asio/io_context.hpp>
+#include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <functional>
 #include <map>
@@ -17,8 +17,8 @@ namespace kvtier::daemon {
 
 class ProcessWatch {
  public:
-  ProcessWatch(boost::asio::io_context& io, std::function<void(ProcessId)> ended)
-      : io_(io), ended_(std::move(ended)) {}
+  ProcessWatch(boost::asio::any_io_executor control, std::function<void(ProcessId)> ended)
+      : control_(std::move(control)), ended_(std::move(ended)) {}
 
   // Names the process `pid` and watches it until it ends. Errors: io (it is gone, or not visible
   // from the daemon's pid namespace).
@@ -28,7 +28,7 @@ class ProcessWatch {
   std::size_t watched() const noexcept { return watched_.size(); }
 
  private:
-  boost::asio::io_context& io_;
+  boost::asio::any_io_executor control_;
   std::function<void(ProcessId)> ended_;
   std::map<std::pair<std::uint32_t, std::uint64_t>, boost::asio::posix::stream_descriptor> watched_;
 };

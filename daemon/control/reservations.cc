@@ -8,29 +8,40 @@ namespace kvtier::daemon {
 void Reservations::add(SlotName slot, Tier tier, SessionId session, ProcessId process,
                        std::uint64_t client) {
   const auto device = static_cast<std::uint32_t>(slot >> (32 + limits::kExtentBits));
-  const Holder holder{tier, device, session, process, client};
+  Holder holder{tier, device, session, process, client};
+  if (session != 0) {
+    auto& of_session = of_session_[session];
+    holder.at = of_session.size();
+    of_session.push_back(slot);
+  }
   const bool fresh = slots_.emplace(slot, holder).second;
   KVTIER_CHECK(fresh);
   ++held_[purse_of(holder)];
-  if (session != 0) ++of_session_[session];
 }
 
 void Reservations::add_quarantined(SlotName slot, Tier tier, ProcessId process,
                                    std::uint64_t client) {
   add(slot, tier, 0, process, client);
-  quarantine(slots_.at(slot));
+  quarantine(slot, slots_.at(slot));
 }
 
-void Reservations::quarantine(const Holder& holder) {
+void Reservations::quarantine(SlotName slot, Holder& holder) {
+  auto& of_owner = quarantined_of_[owner_of(holder)];
+  holder.session = 0;
+  holder.at = of_owner.size();
+  of_owner.push_back(slot);
   ++quarantined_;
-  ++quarantined_of_[owner_of(holder)];
 }
 
 bool Reservations::take(SlotName slot, SessionId session, Tier& tier) {
   const auto found = slots_.find(slot);
   if (found == slots_.end() || found->second.session != session) return false;
   tier = found->second.tier;
-  if (--of_session_.at(session) == 0) of_session_.erase(session);
+  auto& of_session = of_session_.at(session);
+  slots_.at(of_session.back()).at = found->second.at;
+  of_session[found->second.at] = of_session.back();
+  of_session.pop_back();
+  if (of_session.empty()) of_session_.erase(session);
   drop_one(found->second);
   slots_.erase(found);
   return true;
@@ -38,16 +49,16 @@ bool Reservations::take(SlotName slot, SessionId session, Tier& tier) {
 
 std::uint64_t Reservations::held_by_session(SessionId session) const noexcept {
   const auto found = of_session_.find(session);
-  return found == of_session_.end() ? 0 : found->second;
+  return found == of_session_.end() ? 0 : found->second.size();
 }
 
 std::vector<Reservations::Slot> Reservations::end_session(SessionId session) {
   std::vector<Slot> ended;
-  if (of_session_.erase(session) == 0) return ended;
-  for (auto& [slot, holder] : slots_) {
-    if (holder.session != session) continue;
-    holder.session = 0;
-    quarantine(holder);
+  const auto of_session = of_session_.extract(session);
+  if (of_session.empty()) return ended;
+  for (const SlotName slot : of_session.mapped()) {
+    Holder& holder = slots_.at(slot);
+    quarantine(slot, holder);
     ended.push_back({slot, holder.tier});
   }
   return ended;
@@ -59,34 +70,36 @@ bool Reservations::holds(ProcessId process) const noexcept {
          std::get<1>(first->first) == process.start_time;
 }
 
-// A walk over all slots is for those who have some: anybody may ask for it again and again.
 std::vector<Reservations::Slot> Reservations::end_process(ProcessId process) {
-  if (!holds(process)) return {};
-  return end_quarantine([&](const Holder& holder) { return holder.process == process; });
+  std::vector<Slot> ended;
+  const Owner first{process.pid, process.start_time, 0};
+  for (auto of = quarantined_of_.lower_bound(first);
+       of != quarantined_of_.end() && std::get<0>(of->first) == process.pid &&
+       std::get<1>(of->first) == process.start_time;
+       of = quarantined_of_.erase(of)) {
+    end_quarantine(of, ended);
+  }
+  return ended;
 }
 
 std::vector<Reservations::Slot> Reservations::let_go(ProcessId process, std::uint64_t client) {
-  if (!quarantined_of_.contains({process.pid, process.start_time, client})) return {};
-  return end_quarantine(
-      [&](const Holder& holder) { return holder.process == process && holder.client == client; });
+  std::vector<Slot> ended;
+  const auto of = quarantined_of_.find({process.pid, process.start_time, client});
+  if (of == quarantined_of_.end()) return ended;
+  end_quarantine(of, ended);
+  quarantined_of_.erase(of);
+  return ended;
 }
 
-template <class Which>
-std::vector<Reservations::Slot> Reservations::end_quarantine(Which which) {
-  std::vector<Slot> ended;
-  for (auto at = slots_.begin(); at != slots_.end();) {
-    if (at->second.session != 0 || !which(at->second)) {
-      ++at;
-      continue;
-    }
-    ended.push_back({at->first, at->second.tier});
+void Reservations::end_quarantine(std::map<Owner, std::vector<SlotName>>::iterator of,
+                                  std::vector<Slot>& ended) {
+  for (const SlotName slot : of->second) {
+    const auto at = slots_.find(slot);
+    ended.push_back({slot, at->second.tier});
     drop_one(at->second);
-    const auto of_owner = quarantined_of_.find(owner_of(at->second));
-    if (--of_owner->second == 0) quarantined_of_.erase(of_owner);
-    at = slots_.erase(at);
-    --quarantined_;
+    slots_.erase(at);
   }
-  return ended;
+  quarantined_ -= of->second.size();
 }
 
 std::uint32_t Reservations::held_by(ProcessId process, Tier tier,

@@ -60,23 +60,25 @@ class Reservations {
     SessionId session;  // 0: quarantined
     ProcessId process;
     std::uint64_t client;
+    std::size_t at = 0;  // in its list: the session's, or the owner's of what is quarantined
   };
-  template <class Which>
-  std::vector<Slot> end_quarantine(Which which);
   using Purse = std::tuple<std::uint32_t, std::uint64_t, Tier, std::uint32_t>;
   static Purse purse_of(const Holder& holder) noexcept {
     return {holder.process.pid, holder.process.start_time, holder.tier, holder.device};
   }
   std::unordered_map<SlotName, Holder> slots_;
   std::map<Purse, std::uint32_t> held_;
-  std::unordered_map<SessionId, std::uint64_t> of_session_;
+  // So that an end looks at what ends and at nothing else.
+  std::unordered_map<SessionId, std::vector<SlotName>> of_session_;
   void drop_one(const Holder& holder);
   using Owner = std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>;  // process and client
   static Owner owner_of(const Holder& holder) noexcept {
     return {holder.process.pid, holder.process.start_time, holder.client};
   }
-  void quarantine(const Holder& holder);
-  std::map<Owner, std::uint32_t> quarantined_of_;
+  void quarantine(SlotName slot, Holder& holder);
+  std::map<Owner, std::vector<SlotName>> quarantined_of_;
+  void end_quarantine(std::map<Owner, std::vector<SlotName>>::iterator of,
+                      std::vector<Slot>& ended);
   std::uint64_t quarantined_ = 0;
 };
 

@@ -48,14 +48,15 @@ void tell(int socket, const Error& why) {
 
 Server::Server(asio::io_context& io, const Config& config, PassedDescriptors& passed)
     : io_(io),
+      turns_(io),
       config_(config),
       passed_(passed),
-      processes_(io, [this](ProcessId process) { process_ended(process); }),
-      acceptor_(io),
-      accept_timer_(io),
-      timer_(io),
-      stop_timer_(io),
-      late_reads_timer_(io),
+      processes_(executor(), [this](ProcessId process) { process_ended(process); }),
+      acceptor_(executor()),
+      accept_timer_(executor()),
+      timer_(executor()),
+      stop_timer_(executor()),
+      late_reads_timer_(executor()),
       started_(steady_clock::now()),
       last_tick_(started_) {}
 
@@ -127,8 +128,7 @@ Result<void> Server::open_disks() {
   for (const auto& directory : config_.disk.directories) {
     progress("Opening the disk tier in " + directory.string());
     auto store = storage::open_record_store_now_or_late(
-        store_options(directory),
-        [this](std::function<void()> task) { asio::post(io_, std::move(task)); });
+        store_options(directory), [this](std::function<void()> task) { post(std::move(task)); });
     if (!store) return store.error();
     stores_.push_back(std::move(*store));
   }
@@ -195,6 +195,9 @@ BlockCache::Options Server::cache_options() const {
 void Server::make_cache() {
   const auto& host = config_.host;
   host_extents_ = storage::make_memfd_extents(Tier::host, {host.huge_pages, host.prefault});
+  const auto elsewhere = [this](std::function<void()> task) { disposal_.run(std::move(task)); };
+  host_extents_->elsewhere = elsewhere;
+  for (const Gpu& gpu : gpus_) gpu.extents->elsewhere = elsewhere;
   BlockCache::Ports ports{
       {}, host_extents_.get(), {}, directory_.get(), [this] { return kept_.next_extent(); }};
   for (const Gpu& gpu : gpus_) ports.devices.push_back(gpu.extents.get());
@@ -202,7 +205,7 @@ void Server::make_cache() {
     ports.disks.push_back({stores_[i].get(), config_.disk.directories[i].string()});
   }
   cache_ = std::make_unique<BlockCache>(cache_options(), std::move(ports));
-  cache_->disk().later = [this](std::function<void()> task) { asio::post(io_, std::move(task)); };
+  cache_->disk().later = [this](std::function<void()> task) { post(std::move(task)); };
   cache_->disk().on_recovering = [this](const std::string& directory, std::uint64_t blocks) {
     progress(fmt::format("Taking over what is on disk: {} blocks, in {}", blocks, directory));
   };
@@ -222,22 +225,53 @@ void Server::make_cache() {
 }
 
 void Server::connect_memory(MemoryTier& memory) {
-  const Tier tier = memory.tier();
   memory.on_created = [this](storage::Extent& extent) {
     kept_.created(extent);
     register_with_disks(extent);
   };
-  memory.on_retired = [this, tier](storage::Extent& extent) {
+  memory.on_retired = [this](storage::Extent& extent) {
     kept_.retired(extent);
-    for (const auto& store : stores_) {
-      if (tier == Tier::host) store->forget_extent(extent.id());
-    }
     // Later: telling a session may end it, which must not happen inside a request to the cache.
-    asio::post(io_, [this, gone = extent.id()] {
+    post([this, gone = extent.id()] {
       const auto sessions = sessions_;
       for (const auto& [id, session] : sessions) session->send_extent_gone(gone);
     });
   };
+  memory.dispose = [this](std::unique_ptr<storage::Extent> extent, std::function<void()> gone) {
+    dispose(std::move(extent), std::move(gone));
+  };
+}
+
+// An extent's memory is the disks' too until each disk's thread has said that it has let go of it,
+// and then takes the kernel a while to give back. Nobody waits for either.
+void Server::dispose(std::unique_ptr<storage::Extent> extent, std::function<void()> gone) {
+  struct Leaving {
+    std::shared_ptr<storage::Extent> extent;
+    std::function<void()> gone;
+    std::size_t users = 1;
+  };
+  const auto leaving = std::make_shared<Leaving>();
+  leaving->extent = std::move(extent);
+  leaving->gone = std::move(gone);
+  const auto let_go = [this, leaving] {
+    if (--leaving->users > 0) return;
+    disposal_.run(
+        [this, last = std::move(leaving->extent), gone = std::move(leaving->gone)]() mutable {
+          last.reset();
+          post(std::move(gone));
+        });
+  };
+  const ExtentId id = leaving->extent->id();
+  for (const auto& store : stores_) {
+    if (leaving->extent->tier() != Tier::host) break;
+    ++leaving->users;
+    store->forget_extent(id, let_go);
+  }
+  let_go();
+}
+
+void Server::post(std::function<void()> task) {
+  asio::post(executor(), std::move(task));
 }
 
 void Server::register_with_disks(const storage::Extent& extent) {
@@ -258,7 +292,7 @@ Result<void> Server::open_socket() {
                                          " bytes");
   }
   boost::system::error_code error;
-  stream_protocol::socket probe(io_);
+  stream_protocol::socket probe(executor());
   probe.connect(stream_protocol::endpoint(path), error);
   if (!error) {
     return make_error(Errc::refused, "socket " + path +
@@ -423,11 +457,11 @@ void Server::end_earlier(SessionId but, ProcessId process, std::uint64_t client)
 
 // Its sessions may not have been seen to end yet.
 void Server::process_ended(ProcessId process) {
-  const auto sessions = sessions_;
-  for (const auto& [id, session] : sessions) {
-    if (session->process() == process) session->hear_out("its process has ended");
+  for (const auto& [id, session] : sessions_) {
+    if (session->process() != process) continue;
+    post([session] { session->hear_out("its process has ended"); });  // a turn of its own each
   }
-  cache_->end_process(process);
+  post([this, process] { cache_->end_process(process); });
 }
 
 void Server::tick() {
@@ -460,46 +494,11 @@ void Server::tick() {
   scrubber_->tick();
   admin_->end_pins(now);
   cache_->shrink();
+  spdlog::default_logger_raw()->flush();  // what nobody had read yet
   timer_.expires_after(kTick);
   timer_.async_wait([this](boost::system::error_code error) {
     if (!error && !stopping_) tick();
   });
-}
-
-void Server::stop() {
-  if (std::exchange(stopping_, true)) return;
-  spdlog::info("stopping: {} blocks wait for the disk", cache_->disk().queued());
-  boost::system::error_code ignored;
-  acceptor_.close(ignored);
-  if (owns_socket_) ::unlink(path_.c_str());
-  accept_timer_.cancel();
-  timer_.cancel();
-  const auto sessions = sessions_;
-  for (const auto& [id, session] : sessions) session->end("kvtierd stops");
-  cache_->disk().write_stamps();
-  stop_timer_.expires_after(config_.shutdown_timeout);
-  stop_timer_.async_wait([this](boost::system::error_code error) {
-    if (!error) finish_stop();
-  });
-  report_stop();
-  cache_->flush([this](const Result<void>&) { finish_stop(); });
-}
-
-void Server::report_stop() {
-  progress(fmt::format("Saving: {} blocks wait for the disk", cache_->disk().queued()));
-  timer_.expires_after(kTick);
-  timer_.async_wait([this](boost::system::error_code error) {
-    if (!error) report_stop();
-  });
-}
-
-void Server::finish_stop() {
-  if (std::exchange(stopped_, true)) return;
-  stop_timer_.cancel();
-  timer_.cancel();
-  if (!stores_.empty()) progress("Closing the disk tier");
-  for (const auto& store : stores_) store->close();
-  io_.stop();
 }
 
 }  // namespace kvtier::daemon

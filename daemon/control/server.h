@@ -13,10 +13,12 @@
 #include "daemon/config.h"
 #include "daemon/control/admin_jobs.h"
 #include "daemon/control/block_cache.h"
+#include "daemon/control/disposal.h"
 #include "daemon/control/process_watch.h"
 #include "daemon/control/scrubber.h"
 #include "daemon/control/session.h"
 #include "daemon/control/snapshot.h"
+#include "daemon/control/turns.h"
 #include "daemon/control/write_rate.h"
 #include "daemon/limits.h"
 #include "daemon/restart/kept_memory.h"
@@ -34,8 +36,10 @@ class Server {
   Result<void> start(std::optional<UniqueFd> listening = {});
 
   // Ends every session, writes what waits for the disk (at most for `shutdown_timeout`), closes the
-  // tiers and then lets the io_context run out of work.
+  // tiers (at most for limits::kCloseMax) and then stops the io_context.
   void stop();
+  // A disk's thread that had not ended by then: the process can only be ended without it.
+  bool left_behind() const noexcept { return left_behind_; }
 
   // Takes over from `fresh` what can change while it runs, and says in the log, key by key, what
   // changed and what waits for a restart (those keys keep the values that are in effect).
@@ -53,6 +57,9 @@ class Server {
   // On the control thread, after start().
   Snapshot snapshot();
 
+  // For handlers that are to run on the control thread, so that their time counts.
+  boost::asio::any_io_executor executor() { return turns_.executor(); }
+
  private:
   Result<void> open_disks();
   Result<void> open_gpus();
@@ -65,6 +72,8 @@ class Server {
   std::uint64_t write_queue_bytes_max() const noexcept { return config_.host.capacity_bytes / 4; }
   void connect_memory(MemoryTier& memory);
   void register_with_disks(const storage::Extent& extent);
+  void dispose(std::unique_ptr<storage::Extent> extent, std::function<void()> gone);
+  void post(std::function<void()> task);
   // server_restart.cc
   Result<void> take_memory();
   void watch_writers(const std::vector<ProcessId>& writers);
@@ -79,8 +88,10 @@ class Server {
   void session_ended(SessionId id);
   void process_ended(ProcessId process);
   void tick();
+  // server_stop.cc
   void report_stop();
   void finish_stop();
+  bool close_stores();
   void progress(const std::string& text) const {
     if (on_progress) on_progress(text);
   }
@@ -113,6 +124,7 @@ class Server {
   std::string name_of_part(Tier tier, std::uint32_t device) const;
 
   boost::asio::io_context& io_;
+  Turns turns_;
   Config config_;  // in effect
   PassedDescriptors& passed_;
   KeptMemory kept_;
@@ -151,6 +163,8 @@ class Server {
   std::uint64_t turned_away_ = 0;
   bool stopping_ = false;
   bool stopped_ = false;
+  bool left_behind_ = false;
+  Disposal disposal_;
 };
 
 }  // namespace kvtier::daemon

@@ -20,6 +20,7 @@ Server::Reloaded Server::reload(const Config& fresh) {
       {"device.capacity", &Server::take_device_capacity},
       {"disk.admission", &Server::take_admission},
       {"disk.scrub_mib_per_s", &Server::take_scrub_rate}};
+  const Turns::Scope turn(turns_);
   Reloaded result;
   const Tenants before = tenants_of(config_);
   for (const ConfigChange& change : changes_between(config_, fresh)) {

@@ -12,6 +12,7 @@ namespace kvtier::daemon {
 using std::chrono::steady_clock;
 
 Snapshot Server::snapshot() {
+  const Turns::Scope turn(turns_);
   Snapshot s;
   const Catalogue& catalogue = cache_->catalogue();
   s.version = kVersion;
@@ -41,7 +42,9 @@ Snapshot Server::snapshot() {
   s.frame_errors = context_->frame_errors;
   s.lookups = catalogue.namespaces().lookups();
   s.reuse_gap = cache_->counts().reuse_gap;
-  s.turns_us = context_->turns_us;
+  s.turns_us = turns_.us();
+  s.turn_longest = turns_.longest();
+  s.turn_longest_cpu = turns_.longest_cpu();
   s.disk_counts = cache_->disk().counts();
   s.write_queue_blocks = cache_->disk().queued();
   s.write_queue_bytes = cache_->disk().queued_bytes();

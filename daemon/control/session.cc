@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <boost/asio/post.hpp>
 #include <iterator>
 
 #include "client/base/check.h"
@@ -55,8 +56,10 @@ void Session::hear_out(const std::string& why) {
       reader_.receive(socket_.native_handle(), frames, limits::kFramesHeardOutMax);
   if (!received) input_ended_ = received.error();
   std::ranges::move(frames, std::back_inserter(received_));
-  while (open_ && !received_.empty() && refill_tokens()) {
+  const auto until = Clock::now() + limits::kLastWordsTime;
+  while (open_ && !received_.empty() && refill_tokens() && Clock::now() < until) {
     if (auto good = handle_next(); !good) return refuse(good.error());
+    while (!reported_.empty()) look_at_reported();
   }
   if (received_.empty() && input_ended_) return input_over();
   end(why);
@@ -107,16 +110,8 @@ std::optional<Error> Session::overdue(Clock::time_point now) {
 void Session::wait_readable() {
   socket_.async_wait(Socket::wait_read,
                      [self = shared_from_this()](boost::system::error_code error) {
-                       if (!error && self->open_) self->readable();
+                       if (!error && self->open_) self->take_frames();
                      });
-}
-
-void Session::readable() {
-  const auto began = std::chrono::steady_clock::now();
-  take_frames();
-  const auto took = std::chrono::steady_clock::now() - began;
-  context_.turns_us.add(static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(took).count()));
 }
 
 void Session::take_frames() {
@@ -130,9 +125,21 @@ void Session::take_frames() {
   work();
 }
 
-// Handles what has come, as far as the session's requests per second allow, and then reads on.
+// Handles what has come, as far as the session's requests per second and its part of a turn allow,
+// and then reads on.
 void Session::work() {
-  while (!received_.empty()) {
+  const auto until = Clock::now() + limits::kFramesTime;
+  for (bool first = true; !reported_.empty() || !received_.empty(); first = false) {
+    const bool enough = !first && Clock::now() >= until;
+    if (enough || (!first && !reported_.empty())) {
+      return boost::asio::post(socket_.get_executor(), [self = shared_from_this()] {
+        if (self->open_) self->work();
+      });
+    }
+    if (!reported_.empty()) {
+      look_at_reported();
+      continue;
+    }
     if (!refill_tokens()) return pause();
     if (auto good = handle_next(); !good) return refuse(good.error());
     if (!open_) return;

@@ -55,7 +55,6 @@ struct SessionContext {
   std::uint64_t frame_errors = 0;
   std::uint64_t denied = 0;           // requests without the right to them
   std::uint64_t refused_reports = 0;  // of bad keys
-  Histogram turns_us{};               // what a session did with the frames that had come
   ClientTold told{};
   Closings closings{};
   LogBudget log_budget{limits::kPeerLinesPerSecond};
@@ -109,13 +108,13 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void wait_readable();
   void wait_writable();
-  void readable();
   void take_frames();
   void output_failed(const Error& why);
   // To the log, as far as there is room for what peers do.
   void warn(const std::string& what);
   void work();
   Result<void> handle_next();
+  void look_at_reported();
   void input_over();
   bool refill_tokens();
   void pause();
@@ -183,6 +182,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::set<std::uint32_t> known_extents_;
   std::deque<wire::Frame> received_;  // not handled yet; at most kFramesPerTurn
   std::optional<Error> input_ended_;  // after those
+  std::vector<Key> reported_;         // by the last frame handled, and not looked at yet
   // Requests that may be handled now; below 0 the session waits.
   Clock::time_point began_;
   double tokens_;

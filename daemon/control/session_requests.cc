@@ -365,9 +365,26 @@ Result<void> Session::on_report(wire::Report::Reader report) {
   tokens_ -=
       kCost * static_cast<double>(keys.size()) +
       static_cast<double>(context_.cache.held_by(id_).leased_blocks) / kHeldBlocksOfOneRequest;
-  context_.refused_reports +=
-      read_only_ ? keys.size() : context_.cache.report_bad(id_, namespaces_, keys);
+  if (read_only_) {
+    context_.refused_reports += keys.size();
+  } else {
+    reported_ = std::move(keys);
+  }
   return {};
+}
+
+// As many of the keys that a report called bad as a turn may have records read for.
+void Session::look_at_reported() {
+  std::uint64_t largest = 1;
+  for (const std::uint16_t ns : namespaces_) {
+    largest = std::max(largest, context_.cache.catalogue().namespaces()[ns].layout.record_bytes);
+  }
+  const std::size_t count =
+      std::clamp<std::size_t>(limits::kReportBytesMax / largest, 1, reported_.size());
+  const auto first = reported_.end() - static_cast<std::ptrdiff_t>(count);
+  context_.refused_reports +=
+      context_.cache.report_bad(id_, namespaces_, std::span(first, reported_.end()));
+  reported_.erase(first, reported_.end());
 }
 
 Result<void> Session::on_flush(std::uint64_t id) {

@@ -73,6 +73,7 @@ struct Snapshot {
   std::uint64_t faults = 0, refused_commits = 0, double_releases = 0, frame_errors = 0;
   Lookups lookups;  // of all namespaces
   Histogram reuse_gap, turns_us;
+  std::chrono::microseconds turn_longest{}, turn_longest_cpu{};  // of the last 30 to 60 seconds
   DiskTier::Counts disk_counts;
   std::uint64_t write_queue_blocks = 0, write_queue_bytes = 0;
   ClientTold told;

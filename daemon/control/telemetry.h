@@ -2,7 +2,9 @@
 // itself happens and read by snapshots. Nothing here allocates, locks or waits.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <vector>
 
@@ -39,6 +41,27 @@ class Histogram {
  private:
   std::array<std::uint64_t, kLog2Buckets + 1> counts_{};
   std::uint64_t sum_ = 0;
+};
+
+// The greatest of the last 30 to 60 seconds.
+class RecentGreatest {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  void add(Time now, std::chrono::microseconds value) noexcept {
+    if (now - window_ >= kWindow) {
+      before_ = now - window_ < 2 * kWindow ? greatest_ : std::chrono::microseconds{};
+      greatest_ = {};
+      window_ = now;
+    }
+    greatest_ = std::max(greatest_, value);
+  }
+  std::chrono::microseconds greatest() const noexcept { return std::max(greatest_, before_); }
+
+  static constexpr std::chrono::seconds kWindow{30};
+
+ private:
+  Time window_{};
+  std::chrono::microseconds greatest_{}, before_{};
 };
 
 // Why a block left a tier.

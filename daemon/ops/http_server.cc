@@ -6,6 +6,7 @@
 #include <boost/beast/http.hpp>
 #include <optional>
 
+#include "client/base/connection_places.h"
 #include "daemon/ops/limits.h"
 
 namespace kvtier::daemon::ops {
@@ -27,7 +28,7 @@ struct HttpServer::State : std::enable_shared_from_this<State> {
   std::vector<std::string> hosts;
   Handler handler;
   HttpCounts counts;
-  std::size_t open = 0;
+  ConnectionPlaces places{kConnectionsMax};
 };
 
 namespace {
@@ -46,24 +47,34 @@ HttpReply plain(unsigned status, std::string text) {
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
   HttpConnection(tcp::socket socket, std::shared_ptr<HttpServer::State> server)
-      : stream_(std::move(socket)), server_(std::move(server)) {
-    ++server_->open;
-  }
-  ~HttpConnection() { --server_->open; }
+      : stream_(std::move(socket)), server_(std::move(server)) {}
+  ~HttpConnection() { server_->places.leave(place_); }
 
+  // False where there is no place for it.
+  bool begin() {
+    beast::error_code ignored;
+    const auto peer = stream_.socket().remote_endpoint(ignored).address().to_string();
+    place_ = server_->places.enter(peer, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->stream_.close();
+    });
+    if (place_ != 0) read();
+    return place_ != 0;
+  }
+
+ private:
   void read() {
     parser_.emplace();
     parser_->header_limit(kHeaderBytesMax);
     parser_->body_limit(0);
-    stream_.expires_after(kRequestTime);
+    stream_.expires_after(requests_ == 0 ? kFirstRequestTime : kRequestTime);
     http::async_read(stream_, buffer_, *parser_,
                      [self = shared_from_this()](beast::error_code error, std::size_t) {
                        self->request(error);
                      });
   }
 
- private:
   void request(beast::error_code error) {
+    server_->places.answering(place_);
     if (error) {
       ++server_->counts.bad_requests;
       head_ = false;
@@ -121,7 +132,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
     stream_.expires_after(kReplyTime);
     const auto done = [self = shared_from_this()](beast::error_code error, std::size_t) {
       self->serializer_.reset();
-      error || !self->keep_ ? self->close() : self->read();
+      if (error || !self->keep_) return self->close();
+      self->server_->places.waits(self->place_);
+      self->read();
     };
     // A reply to HEAD names the length of a body that it does not have.
     head_ ? http::async_write_header(stream_, *serializer_, done)
@@ -139,6 +152,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::optional<http::request_parser<http::string_body>> parser_;
   http::response<http::string_body> response_;
   std::optional<http::response_serializer<http::string_body>> serializer_;
+  ConnectionPlaces::Id place_ = 0;
   std::size_t requests_ = 0;
   bool head_ = false;
   bool keep_ = false;
@@ -160,12 +174,10 @@ void HttpServer::State::accept() {
 }
 
 void HttpServer::State::take(tcp::socket socket) {
-  if (open >= kConnectionsMax) {
-    ++counts.refused_connections;
-    return;  // closes it
-  }
   ++counts.connections;
-  std::make_shared<HttpConnection>(std::move(socket), shared_from_this())->read();
+  const std::uint64_t before = places.closed();
+  const bool in = std::make_shared<HttpConnection>(std::move(socket), shared_from_this())->begin();
+  counts.refused_connections += places.closed() - before + (in ? 0 : 1);
 }
 
 bool HttpServer::State::known_host(std::string_view host) const {
@@ -201,7 +213,7 @@ Result<void> HttpServer::listen(const tcp::endpoint& at) {
   acceptor.open(at.protocol(), error);
   if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
   if (!error) acceptor.bind(at, error);
-  if (!error) acceptor.listen(static_cast<int>(kConnectionsMax), error);
+  if (!error) acceptor.listen(kBacklog, error);
   if (error) {
     beast::error_code ignored;
     acceptor.close(ignored);

@@ -252,8 +252,12 @@ void add_daemon(Families& f, const Scrape& scrape) {
   f.gauge("kvtier_snapshot_age_seconds", "How old these figures are", scrape.age.count());
   f.gauge("kvtier_index_blocks", "Blocks in the index, and so in the directory", s.blocks);
   f.gauge("kvtier_index_capacity_blocks", "How many it can hold", s.blocks_max);
-  f.histogram("kvtier_control_turn_seconds", "What one session's frames kept the control loop busy",
-              s.turns_us, kMicroseconds);
+  f.histogram("kvtier_control_turn_seconds", "Turns of the control loop", s.turns_us,
+              kMicroseconds);
+  f.gauge("kvtier_control_turn_max_seconds", "The longest turn of the last 30 to 60 seconds",
+          std::chrono::duration<double>(s.turn_longest).count());
+  f.gauge("kvtier_control_turn_cpu_max_seconds", "The most processor time that one of them used",
+          std::chrono::duration<double>(s.turn_longest_cpu).count());
   f.histogram("kvtier_control_lag_seconds", "How late the control loop ran what it was asked to",
               scrape.lag.us(), kMicroseconds);
   f.gauge("kvtier_control_lag_max_seconds", "The greatest of the last 30 to 60 seconds",
@@ -261,8 +265,8 @@ void add_daemon(Families& f, const Scrape& scrape) {
   f.counter("kvtier_http_requests_total", "Requests to this listener", scrape.http.requests);
   f.counter("kvtier_http_bad_requests_total", "Of those, refused or cut off",
             scrape.http.bad_requests);
-  f.counter("kvtier_http_refused_connections_total", "Connections beyond the bound",
-            scrape.http.refused_connections);
+  f.counter("kvtier_http_refused_connections_total",
+            "Connections closed because there was no place", scrape.http.refused_connections);
 }
 
 void add_process(Families& f, const ProcessStats& p) {

@@ -20,23 +20,17 @@ class LoopLag {
  public:
   using Time = std::chrono::steady_clock::time_point;
   void add(Time now, std::chrono::steady_clock::duration lag) {
-    us_.add(static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::microseconds>(lag).count()));
-    if (now - window_ >= kLagWindow) {
-      before_ = now - window_ < 2 * kLagWindow ? greatest_ : decltype(lag){};
-      greatest_ = {};
-      window_ = now;
-    }
-    greatest_ = std::max(greatest_, lag);
+    const auto us = std::chrono::duration_cast<std::chrono::microseconds>(lag);
+    us_.add(static_cast<std::uint64_t>(us.count()));
+    greatest_.add(now, us);
   }
   const Histogram& us() const noexcept { return us_; }
   // Of the last 30 to 60 seconds.
-  std::chrono::duration<double> greatest() const noexcept { return std::max(greatest_, before_); }
+  std::chrono::duration<double> greatest() const noexcept { return greatest_.greatest(); }
 
  private:
   Histogram us_;
-  Time window_{};
-  std::chrono::steady_clock::duration greatest_{}, before_{};
+  RecentGreatest greatest_;
 };
 
 // The last hour, a point every ten seconds.

@@ -146,6 +146,7 @@ std::string status_json(const Scrape& scrape) {
                     {"records", s.scrub.records},
                     {"corrupt", s.scrub.corrupt}}},
                   {"control_lag_max_s", scrape.lag.greatest().count()},
+                  {"control_turn_max_s", std::chrono::duration<double>(s.turn_longest).count()},
                   {"resident_bytes", scrape.process.resident_bytes},
                   {"history", history(scrape.history)},
                   {"problems", std::move(problems)}};

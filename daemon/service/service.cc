@@ -8,20 +8,20 @@
 
 namespace kvtier::daemon {
 
-Service::Service(boost::asio::io_context& io, Server& server, std::string config_file)
-    : io_(io),
-      server_(server),
+Service::Service(Server& server, std::string config_file)
+    : server_(server),
       config_file_(std::move(config_file)),
-      signals_(io, SIGTERM, SIGINT, SIGHUP) {
+      signals_(server.executor(), SIGTERM, SIGINT, SIGHUP) {
   server_.on_progress = [this](const std::string& text) { manager_.progress(text); };
   manager_.status("Starting");
 }
 
 void Service::serving() {
   wait_for_signal();
-  boost::asio::post(io_, [this] {
+  boost::asio::post(server_.executor(), [this] {
     manager_.ready(state());
-    watchdog_.emplace(io_, ServiceManager::watchdog_time(), [this] { manager_.alive(); });
+    watchdog_.emplace(server_.executor(), ServiceManager::watchdog_time(),
+                      [this] { manager_.alive(); });
   });
 }
 

@@ -2,7 +2,6 @@
 // Lives on the control thread.
 #pragma once
 
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <optional>
 #include <string>
@@ -16,8 +15,8 @@ namespace kvtier::daemon {
 class Service {
  public:
   // To be made before server.start(), whose progress it reports. `config_file` is read again on
-  // SIGHUP; empty where there is none. Both others outlive this.
-  Service(boost::asio::io_context& io, Server& server, std::string config_file);
+  // SIGHUP; empty where there is none. The server outlives this.
+  Service(Server& server, std::string config_file);
 
   // The server has started: says so as soon as the loop turns, and keeps the watchdog fed.
   void serving();
@@ -28,7 +27,6 @@ class Service {
   void stop();
   std::string state() const;
 
-  boost::asio::io_context& io_;
   Server& server_;
   std::string config_file_;
   ServiceManager manager_;

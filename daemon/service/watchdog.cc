@@ -4,9 +4,9 @@
 
 namespace kvtier::daemon {
 
-Watchdog::Watchdog(boost::asio::io_context& io, std::chrono::microseconds time,
+Watchdog::Watchdog(const boost::asio::any_io_executor& control, std::chrono::microseconds time,
                    std::function<void()> alive)
-    : every_(time / 3), alive_(std::move(alive)), timer_(io) {
+    : every_(time / 3), alive_(std::move(alive)), timer_(control) {
   if (every_.count() > 0) feed();
 }
 

@@ -2,7 +2,7 @@
 // that does not progress says nothing, and is killed and started again.
 #pragma once
 
-#include <boost/asio/io_context.hpp>
+#include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <functional>
@@ -11,9 +11,9 @@ namespace kvtier::daemon {
 
 class Watchdog {
  public:
-  // Calls `alive` three times in `time`, from now on and on the thread that runs `io`; never where
-  // `time` is zero. `io` outlives this.
-  Watchdog(boost::asio::io_context& io, std::chrono::microseconds time,
+  // Calls `alive` three times in `time`, from now on and on the control thread; never where `time`
+  // is zero.
+  Watchdog(const boost::asio::any_io_executor& control, std::chrono::microseconds time,
            std::function<void()> alive);
 
  private:

@@ -4,6 +4,7 @@
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
@@ -12,7 +13,9 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "engine_adapter/server/limits.h"
@@ -237,26 +240,40 @@ asio::awaitable<void> HttpServer::accept() {
       co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
       continue;
     }
-    if (connections_ >= options_.connections_max) continue;  // closed
+    const std::string peer = socket.remote_endpoint(error).address().to_string();
     socket.set_option(tcp::no_delay(true), error);
-    ++connections_;
-    metrics_.connection(1);
     const auto strand = socket.get_executor();
-    asio::co_spawn(strand, serve(std::move(socket)), [this](const std::exception_ptr&) {
-      --connections_;
+    const auto stream = std::make_shared<beast::tcp_stream>(std::move(socket));
+    const auto place =
+        places_.enter(peer, [strand, weak = std::weak_ptr<beast::tcp_stream>(stream)] {
+          asio::post(strand, [weak] {
+            if (const auto last = weak.lock()) last->close();
+          });
+        });
+    if (place == 0) continue;  // closed
+    metrics_.connection(1);
+    asio::co_spawn(strand, serve(stream, place), [this, place](const std::exception_ptr&) {
+      places_.leave(place);
       metrics_.connection(-1);
       end_if_drained();
     });
   }
 }
 
-asio::awaitable<void> HttpServer::serve(tcp::socket socket) {
-  const auto stream = std::make_shared<beast::tcp_stream>(std::move(socket));
+// What is asked of the engine itself, and of nothing that it computes, always has room.
+bool HttpServer::has_room_for(const std::string& target) const {
+  const std::string path = target.substr(0, target.find('?'));
+  return answering_ <= options_.connections_max || path == "/health" || path == "/metrics";
+}
+
+asio::awaitable<void> HttpServer::serve(std::shared_ptr<beast::tcp_stream> stream,
+                                        ConnectionPlaces::Id place) {
   beast::flat_buffer buffer(kHeaderBytesMax + kBodyBytesMax);
   HttpReply reply(stream, metrics_);
   error_code error;
+  bool first = true;
   do {
-    stream->expires_after(kIdleTimeout);
+    stream->expires_after(std::exchange(first, false) ? kFirstHeaderTimeout : kIdleTimeout);
     http::request_parser<http::string_body> parser;
     parser.header_limit(static_cast<std::uint32_t>(kHeaderBytesMax));
     parser.body_limit(kBodyBytesMax);
@@ -282,14 +299,24 @@ asio::awaitable<void> HttpServer::serve(tcp::socket socket) {
       break;
     }
     auto message = parser.release();
+    places_.answering(place);
     {
       const Counted counted(answering_);
       reply.begin(message.version(), message.keep_alive() && !draining_);
       HttpRequest request{std::string(message.method_string()), std::string(message.target()),
                           std::string(message[http::field::authorization]),
                           std::move(message.body())};
-      co_await service_.handle(std::move(request), reply);
+      if (has_room_for(request.target)) {
+        co_await service_.handle(std::move(request), reply);
+      } else {
+        const ApiError full{.status = 503,
+                            .message = "as many requests are being answered as connections may be",
+                            .code = "too_many_connections"};
+        std::string body = full.body().dump();
+        co_await reply.whole(full.status, "application/json", std::move(body));
+      }
     }
+    places_.waits(place);
     end_if_drained();
   } while (reply.keep_alive() && !draining_ && stream->socket().is_open());
   stream->socket().shutdown(tcp::socket::shutdown_send, error);

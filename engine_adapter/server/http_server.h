@@ -8,10 +8,13 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
 #include <cstdint>
 #include <memory>
 #include <string>
 
+#include "client/base/connection_places.h"
+#include "engine_adapter/server/limits.h"
 #include "engine_adapter/server/server_metrics.h"
 #include "engine_adapter/server/service.h"
 #include "kvtier/result.h"
@@ -45,18 +48,21 @@ class HttpServer {
       : options_(options),
         service_(service),
         metrics_(metrics),
+        places_(options.connections_max + kSparePlaces),
         acceptor_(strand_),
         drain_end_(strand_) {}
 
   void wait_for_signal(boost::asio::signal_set& signals);
   void end_if_drained();
   boost::asio::awaitable<void> accept();
-  boost::asio::awaitable<void> serve(boost::asio::ip::tcp::socket socket);
+  boost::asio::awaitable<void> serve(std::shared_ptr<boost::beast::tcp_stream> stream,
+                                     ConnectionPlaces::Id place);
+  bool has_room_for(const std::string& target) const;
 
   const HttpOptions options_;
   Service& service_;
   ServerMetrics& metrics_;
-  std::atomic<std::uint32_t> connections_{0};
+  ConnectionPlaces places_;
   std::atomic<std::uint32_t> answering_{0};
   std::atomic<bool> draining_{false};
   boost::asio::io_context io_;

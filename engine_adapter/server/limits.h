@@ -19,7 +19,13 @@ inline constexpr std::size_t kStopsMax = 16;
 inline constexpr std::size_t kStopBytesMax = 1024;
 inline constexpr std::size_t kSaltBytesMax = 256;
 
-// Of an idle connection, of one request's arrival, and of one write to a client that does not read.
+// Beside the connections that a request may be answered on: so that all who wait for an answer keep
+// nobody from asking after the server's health.
+inline constexpr std::uint32_t kSparePlaces = 16;
+
+// Of a connection's first header, of an idle connection, of one request's arrival, and of one write
+// to a client that does not read.
+inline constexpr std::chrono::seconds kFirstHeaderTimeout{10};
 inline constexpr std::chrono::seconds kIdleTimeout{75};
 inline constexpr std::chrono::seconds kReadTimeout{30};
 inline constexpr std::chrono::seconds kWriteTimeout{30};

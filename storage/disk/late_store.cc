@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -38,7 +39,7 @@ class LateStore final : public RecordStore {
     const std::size_t end = std::min(entries_.size(), recovered_ + kPiece);
     for (; recovered_ < end; ++recovered_) visit(entries_[recovered_]);
     if (!to_recover()) {
-      entries_ = {};
+      let_go_of_entries();
       recovered_ = 0;
     }
     return {};
@@ -51,9 +52,10 @@ class LateStore final : public RecordStore {
     extents_[extent.id()] = &extent;
     return {};
   }
-  void forget_extent(ExtentId extent) override {
-    if (store_) return store_->forget_extent(extent);
+  void forget_extent(ExtentId extent, std::function<void()> done) override {
+    if (store_) return store_->forget_extent(extent, std::move(done));
     extents_.erase(extent);
+    done();
   }
 
   Result<void> write(const Write& write, Done<void> done) override {
@@ -157,6 +159,15 @@ class LateStore final : public RecordStore {
     const std::lock_guard lock(mutex_);
     opened_ = std::move(opened);
     return {};
+  }
+
+  // On a thread of its own: there may be millions. The one before has ended with its work.
+  void let_go_of_entries() {
+    try {
+      thread_ = std::jthread([gone = std::exchange(entries_, {})] {});
+    } catch (const std::system_error&) {
+      entries_ = {};  // no thread to be had: rather late than never
+    }
   }
 
   // From here on all on the control thread.

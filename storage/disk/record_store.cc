@@ -2,7 +2,6 @@
 
 #include <spdlog/spdlog.h>
 
-#include <future>
 #include <set>
 #include <thread>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "storage/disk/segments.h"
 #include "storage/disk/store_directory.h"
 #include "storage/disk/store_loop.h"
+#include "storage/faults/standing_device.h"
 #include "storage/faults/throttled_device.h"
 
 namespace kvtier::storage {
@@ -141,23 +141,25 @@ class DiskRecordStore final : public RecordStore {
                                            " is memory that the daemon cannot address");
     }
     if (is_closed()) return closed();
-    if (registered_.contains(extent.id()) || registered_.size() + 1 >= device_->limits().buffers) {
+    if (registered_->contains(extent.id()) ||
+        registered_->size() + 1 >= device_->limits().buffers) {
       return make_error(Errc::invalid, "extent " + std::to_string(extent.id().value) +
-                                           (registered_.contains(extent.id())
+                                           (registered_->contains(extent.id())
                                                 ? " is registered already"
                                                 : ": too many extents are registered"));
     }
-    registered_.insert(extent.id());
+    registered_->insert(extent.id());
     loop_.send(RegisterCommand{extent.id(), extent.bytes(), extent.shape().slot_bytes});
     return {};
   }
 
-  void forget_extent(ExtentId extent) override {
-    registered_.erase(extent);
-    if (is_closed()) return;
-    std::promise<void> answer;
-    loop_.send(ForgetCommand{extent, &answer});
-    answer.get_future().wait();
+  void forget_extent(ExtentId extent, std::function<void()> done) override {
+    if (is_closed()) return done();
+    // It takes the place of one that is registered until the loop has let go of it.
+    loop_.send(ForgetCommand{extent, [registered = registered_, extent, done = std::move(done)] {
+                               registered->erase(extent);
+                               done();
+                             }});
   }
 
   Result<void> write(const Write& write, Done<void> done) override {
@@ -257,7 +259,8 @@ class DiskRecordStore final : public RecordStore {
   std::unique_ptr<BlockDevice> device_;
   StoreCounters counters_;
   std::uint64_t writes_refused_ = 0;
-  std::set<ExtentId> registered_;
+  // The tasks that are posted may outlive this.
+  const std::shared_ptr<std::set<ExtentId>> registered_ = std::make_shared<std::set<ExtentId>>();
   StoreLoop loop_;
   std::thread thread_;
 };
@@ -290,6 +293,10 @@ Result<std::unique_ptr<RecordStore>> open_record_store(const RecordStoreOptions&
       spdlog::warn("KVTIER_DISK_BYTES_PER_S: the disk tier is held back to {} bytes/s",
                    (*throttle)->bytes_per_s);
       device = make_throttled_device(std::move(device), **throttle);
+    }
+    if (auto stands = standstill_from_environment()) {
+      spdlog::warn("KVTIER_DISK_STANDS: the disk tier stands still when it is told to");
+      device = make_standing_device(std::move(device), std::move(stands));
     }
   }
   if (device->limits().files < segments_max(options)) {

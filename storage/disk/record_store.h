@@ -110,12 +110,13 @@ class RecordStore {
   // Whether it is late and not there yet, so that nobody knows what it holds.
   virtual bool unknown() const noexcept { return false; }
 
-  // Makes an extent known as the home of buffers for write() and read(), and forgets it.
-  // Registering returns at once: the ring pins all of the extent's memory on the store's thread,
-  // which takes a second a GiB or more. forget_extent() returns after the last I/O on that extent
-  // has completed. Errors: invalid (registered already, too many), unavailable (closed).
+  // Makes an extent known as the home of buffers for write() and read(), and forgets it. Both
+  // return at once. The ring pins all of the extent's memory on the store's thread, which takes a
+  // second a GiB or more; the memory stays where it is until `done`, when the last I/O on it has
+  // completed and the ring has let go of it; only then may it be registered again. Errors: invalid
+  // (registered already, too many), unavailable (closed).
   virtual Result<void> register_extent(const Extent& extent) = 0;
-  virtual void forget_extent(ExtentId extent) = 0;
+  virtual void forget_extent(ExtentId extent, std::function<void()> done) = 0;
 
   struct Write {
     BlockIdentity identity;

@@ -103,7 +103,7 @@ void StoreLoop::take(RegisterCommand&& command) {
   }
   buffers_used_.insert(id);
   ExtentState& state = extents_[command.extent];
-  state = {BufferId(id), command.memory, command.slot_bytes, 1, nullptr};
+  state = {BufferId(id), command.memory, command.slot_bytes, 1, {}};
   ++extents_populating_;
   populate_next(command.extent, state, 0);
 }
@@ -134,11 +134,11 @@ void StoreLoop::take(PopulatedCommand&& command) {
 void StoreLoop::take(ForgetCommand&& command) {
   const auto extent = extents_.find(command.extent);
   if (extent == extents_.end()) {
-    command.answer->set_value();
+    finished_.push_back(std::move(command.done));
     return;
   }
   ++extent->second.pending;
-  extent->second.forgotten = command.answer;
+  extent->second.forgotten = std::move(command.done);
   release(command.extent);
 }
 

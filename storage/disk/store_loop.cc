@@ -151,7 +151,7 @@ void StoreLoop::release(ExtentId extent) {
   if (--state.pending > 0 || state.forgotten == nullptr) return;
   device_.remove_buffer(state.buffer);
   buffers_used_.erase(state.buffer.value);
-  state.forgotten->set_value();
+  finished_.push_back(std::move(state.forgotten));
   extents_.erase(found);
 }
 

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -84,7 +83,7 @@ struct PopulatedCommand {
 };
 struct ForgetCommand {
   ExtentId extent;
-  std::promise<void>* answer = nullptr;
+  std::function<void()> done;
 };
 using HealthChanged = std::function<void(bool online, const std::string& why)>;
 struct HealthCommand {
@@ -128,8 +127,8 @@ class StoreLoop {
     BufferId buffer;
     std::span<std::byte> memory;
     std::uint64_t slot_bytes = 0;
-    std::uint64_t pending = 0;                // reads and writes taken and not done; its populating
-    std::promise<void>* forgotten = nullptr;  // answered when none is pending
+    std::uint64_t pending = 0;        // reads and writes taken and not done; its populating
+    std::function<void()> forgotten;  // told when none is pending
   };
   // Waits for `waiting` writes and erases that came before it, then syncs file after file.
   struct Flush {

@@ -2,11 +2,12 @@
 //
 // One extent is one mapping, cut into slots of one size (one record each). The extent's slot table
 // lies in a descriptor of its own, so that no client can write to it. Only the daemon's control
-// thread calls anything here.
+// thread calls anything here, but that an extent may be destroyed on another.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -92,6 +93,10 @@ class MemoryExtents {
   virtual void prepare(std::uint64_t bytes) = 0;
   // What prepare() made or makes is not wanted any more, and is given back.
   virtual void forget_prepared() {}
+
+  // Runs a task on a thread that may take its time: giving back memory takes the kernel long. Where
+  // it is not set, the task runs at once.
+  std::function<void(std::function<void()>)> elsewhere;
 };
 
 struct MemfdOptions {

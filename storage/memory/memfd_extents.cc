@@ -50,7 +50,7 @@ class MemfdExtents final : public MemoryExtents {
   void forget_prepared() override {
     if (!spare_) return;
     helper_->stop();
-    spare_.reset();
+    give_back(std::exchange(spare_, {}));
   }
 
  private:
@@ -59,13 +59,21 @@ class MemfdExtents final : public MemoryExtents {
     Mapping mapping;
   };
 
+  void give_back(std::optional<Memory> memory) const {
+    if (!elsewhere) return;
+    elsewhere([last = std::make_shared<Memory>(std::move(*memory))] {});
+  }
+
   // Nobody waits for pages here, unless they are wanted at creation: what the helper is still at is
   // used as it is, and the rest of its pages come on first use.
   Result<Memory> take_memory(std::uint64_t bytes) {
     auto spare = std::exchange(spare_, {});
     const bool fits = spare && spare->mapping.bytes().size() == bytes;
     // Beside the new extent it could be more than the tier's cap.
-    if (spare && !fits) helper_->stop();
+    if (spare && !fits) {
+      helper_->stop();
+      give_back(std::exchange(spare, {}));
+    }
     auto memory = fits ? Result<Memory>(std::move(*spare)) : make(bytes);
     if (!memory || !options_.prefault) return memory;
     if (options_.huge_pages && !fits) fill_with_huge_pages(memory->mapping.bytes());

@@ -95,13 +95,14 @@ Result<void> FakeStore::register_extent(const storage::Extent& extent) {
   return {};
 }
 
-void FakeStore::forget_extent(storage::ExtentId extent) {
+void FakeStore::forget_extent(storage::ExtentId extent, std::function<void()> done) {
   for (const auto& [number, operation] : operations_) {
     const bool io =
         operation.asked.what == Asked::What::read || operation.asked.what == Asked::What::write;
     KVTIER_CHECK(!io || operation.asked.extent != extent.value);
   }
   extents_.erase(extent.value);
+  done();
 }
 
 Result<void> FakeStore::refused(Asked asked) {
@@ -187,8 +188,7 @@ Result<void> FakeStore::finish_write(const Write& write, Fate fate) {
     KVTIER_CHECK(!(entry.at == write.to) || key == write.identity.key);
   }
   slots_[{write.to.segment, write.to.slot}].assign(record.begin(), record.end());
-  index_[write.identity.key] = {write.identity, write.to, write.record_bytes,
-                                write.last_access};
+  index_[write.identity.key] = {write.identity, write.to, write.record_bytes, write.last_access};
   return {};
 }
 

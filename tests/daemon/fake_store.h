@@ -63,7 +63,7 @@ class FakeStore final : public storage::RecordStore {
   bool unknown() const noexcept override { return late_ && !came_; }
   Result<void> recover(const std::function<void(const storage::DiskEntry&)>& visit) override;
   Result<void> register_extent(const storage::Extent& extent) override;
-  void forget_extent(storage::ExtentId extent) override;
+  void forget_extent(storage::ExtentId extent, std::function<void()> done) override;
   Result<void> write(const Write& write, Done<void> done) override;
   Result<void> read(const Read& read, Done<void> done) override;
   void erase(std::vector<Key> keys, Done<void> done) override;

@@ -4,7 +4,9 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <csignal>
+#include <set>
 
 #include "daemon/control/log_budget.h"
 #include "daemon/control/reservations.h"
@@ -235,6 +237,41 @@ TEST(ReservationsTest, a_process_holds_slots_until_each_is_taken_let_go_or_its_o
   EXPECT_EQ(slots.end_process(reused).size(), 1U);
   EXPECT_EQ(slots.quarantined(), 0U);
   EXPECT_FALSE(slots.holds(reused));
+}
+
+// Each end looked at the slots of all.
+TEST(ReservationsTest, the_slots_of_many_sessions_are_kept_apart_in_whatever_order_they_go) {
+  Reservations slots;
+  const auto process = [](SlotName slot) {
+    return ProcessId{static_cast<std::uint32_t>(10 + slot % 5), 1};
+  };
+  for (SlotName slot = 0; slot < 100; ++slot)
+    slots.add(slot, Tier::host, 1 + slot % 5, process(slot), slot % 10);
+  Tier tier;
+  for (SlotName slot = 0; slot < 100; slot += 3) {
+    EXPECT_FALSE(slots.take(slot, 1 + (slot + 1) % 5, tier)) << "another session's";
+    EXPECT_TRUE(slots.take(slot, 1 + slot % 5, tier));
+  }
+  for (SessionId session = 1; session <= 5; ++session) {
+    std::set<SlotName> left, ended;
+    for (SlotName slot = session - 1; slot < 100; slot += 5) {
+      if (slot % 3 != 0) left.insert(slot);
+    }
+    EXPECT_EQ(slots.held_by_session(session), left.size());
+    for (const auto& slot : slots.end_session(session)) ended.insert(slot.slot);
+    EXPECT_EQ(ended, left);
+    EXPECT_TRUE(slots.end_session(session).empty());
+    const ProcessId of = process(session - 1);
+    std::set<SlotName> gone;
+    for (const auto& slot : slots.let_go(of, session - 1)) gone.insert(slot.slot);
+    EXPECT_EQ(gone.size(), static_cast<std::size_t>(std::ranges::count_if(
+                               left, [&](SlotName slot) { return slot % 10 == session - 1; })));
+    for (const auto& slot : slots.end_process(of)) gone.insert(slot.slot);
+    EXPECT_EQ(gone, left);
+    EXPECT_FALSE(slots.holds(of));
+  }
+  EXPECT_EQ(slots.quarantined(), 0U);
+  EXPECT_EQ(slots.reserved(), 0U);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <sstream>
 
@@ -105,6 +106,11 @@ pid_t ServiceManager::start(const std::vector<std::string>& arguments, int outpu
   ::_exit(127);
 }
 
+std::pair<std::uint64_t, std::chrono::milliseconds> ServiceManager::alive() {
+  const std::lock_guard lock(mutex_);
+  return {alive_, longest_};
+}
+
 void ServiceManager::run() {
   for (bool ended = false; !ended;) {
     char text[4096];
@@ -140,6 +146,13 @@ void ServiceManager::take(const std::string& message, std::vector<UniqueFd> desc
   if (fields.contains("SETTLE")) {
     ++settled_;
     passed_.notify_all();
+  }
+  if (fields.contains("WATCHDOG")) {
+    const auto now = std::chrono::steady_clock::now();
+    if (alive_++ > 0)
+      longest_ =
+          std::max(longest_, std::chrono::ceil<std::chrono::milliseconds>(now - last_alive_));
+    last_alive_ = now;
   }
   const std::string name = fields.contains("FDNAME") ? fields["FDNAME"] : "stored";
   if (fields["FDSTOREREMOVE"] == "1") store_.erase(name);

@@ -5,12 +5,14 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <filesystem>
 #include <map>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "client/base/fd.h"
@@ -37,6 +39,8 @@ class ServiceManager {
   void remove(const std::string& name);
   // How many descriptors it keeps; more are dropped without a word.
   void set_most(std::size_t descriptors);
+  // How often it was told that the daemon is alive, and the longest that it was not.
+  std::pair<std::uint64_t, std::chrono::milliseconds> alive();
 
  private:
   void run();
@@ -48,6 +52,9 @@ class ServiceManager {
   std::condition_variable passed_;
   std::map<std::string, std::vector<UniqueFd>> store_;
   std::size_t most_ = 10'000;
+  std::uint64_t alive_ = 0;
+  std::chrono::steady_clock::time_point last_alive_{};
+  std::chrono::milliseconds longest_{};
   std::uint64_t settled_ = 0;
   bool ended_ = false;
   std::thread thread_;

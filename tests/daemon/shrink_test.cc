@@ -1,4 +1,7 @@
 // A memory tier whose cap changes while it is in use.
+#include <deque>
+
+#include "daemon/limits.h"
 #include "tests/daemon/test_cache.h"
 
 namespace kvtier::daemon::testing {
@@ -18,6 +21,13 @@ class ShrinkTest : public ::testing::Test {
     return sizes;
   }
   MemoryTier& host() { return cache->memory(Tier::host); }
+  // Each is on disk, and so nobody's, before the next comes.
+  void put_each(std::size_t count, Token first) {
+    for (const TestBlock& block : cache.prefix(ns, count, first)) {
+      EXPECT_TRUE(cache.put(ns, block));
+      cache.store().complete_all();
+    }
+  }
   static constexpr std::uint64_t kExtent = 16 * kRecordBytes;
 
   TestCache cache;
@@ -89,6 +99,76 @@ TEST_F(ShrinkTest, a_cap_raised_again_ends_it) {
   EXPECT_EQ(cache.put_all(ns, cache.prefix(ns, 32, 5000)), 32U);
   EXPECT_EQ(host().reserved_bytes(), 4 * kExtent);
   EXPECT_EQ(cache->catalogue().counts(Tier::host).blocks, 64U);
+}
+
+// Memory that a disk's thread still had was taken for given back, or waited for.
+TEST_F(ShrinkTest, an_extent_counts_until_whoever_uses_it_still_has_let_go_of_it) {
+  std::vector<std::pair<std::unique_ptr<storage::Extent>, std::function<void()>>> going;
+  host().dispose = [&](std::unique_ptr<storage::Extent> extent, std::function<void()> gone) {
+    going.emplace_back(std::move(extent), std::move(gone));
+  };
+  host().set_cap(4 * kExtent);
+  put_each(32, 5000);
+  ASSERT_EQ(host().reserved_bytes(), 4 * kExtent);
+  host().set_cap(kExtent);
+  EXPECT_TRUE(cache->shrink());
+  EXPECT_FALSE(cache->shrink()) << "enough is on its way";
+  ASSERT_EQ(going.size(), 3U);
+  EXPECT_EQ(host().reserved_bytes(), 4 * kExtent);
+  // One of them is not held against what comes, so that sizes can change at once; no more is.
+  host().set_cap(4 * kExtent);
+  put_each(40, 9000);
+  EXPECT_EQ(host().reserved_bytes(), 5 * kExtent);
+  for (auto& [extent, gone] : going) {
+    extent.reset();
+    gone();
+  }
+  EXPECT_EQ(host().reserved_bytes(), 2 * kExtent);
+  put_each(40, 20'000);
+  EXPECT_EQ(host().reserved_bytes(), 4 * kExtent);
+}
+
+// All slots of the tier were looked at, and all of an extent evicted, in one turn.
+TEST_F(ShrinkTest, a_cap_is_reached_in_steps_that_go_on_by_themselves) {
+  host().set_cap(8 * kExtent);
+  ASSERT_EQ(cache.put_all(ns, cache.prefix(ns, 96, 5000)), 96U);
+  cache.store().complete_all();
+  std::deque<std::function<void()>> turns;
+  cache->disk().later = [&](std::function<void()> task) { turns.push_back(std::move(task)); };
+  host().set_cap(2 * kExtent);
+  EXPECT_TRUE(cache->shrink());
+  EXPECT_TRUE(cache->shrink());
+  EXPECT_EQ(turns.size(), 1U) << "it is under way";
+  std::size_t steps = 0;
+  for (std::uint64_t before = host().reserved_bytes(); !turns.empty(); ++steps) {
+    const auto task = std::move(turns.front());
+    turns.pop_front();
+    task();
+    EXPECT_LE(before - host().reserved_bytes(), kExtent);
+    before = host().reserved_bytes();
+  }
+  EXPECT_GE(steps, 5U);
+  EXPECT_EQ(host().reserved_bytes(), 2 * kExtent);
+  EXPECT_FALSE(cache->shrink());
+}
+
+// Letting go of all that a session had leased was one turn, however much it was.
+TEST_F(ShrinkTest, leases_end_in_steps_where_there_are_many) {
+  std::deque<std::function<void()>> turns;
+  cache->disk().later = [&](std::function<void()> task) { turns.push_back(std::move(task)); };
+  const std::size_t leases = 2 * limits::kEndStep / blocks.size();
+  for (std::size_t i = 0; i < leases; ++i) ASSERT_EQ(cache.lease(ns, blocks).slots.size(), 32U);
+  const auto holds = [&] { return cache.find(blocks[0].key())->holds[index_of(Tier::host)]; };
+  ASSERT_EQ(holds(), leases);
+  cache->release_all(1);
+  EXPECT_EQ(holds(), leases / 2);
+  EXPECT_EQ(cache->leases(), 0U) << "nobody has them any more";
+  while (!turns.empty()) {
+    const auto task = std::move(turns.front());
+    turns.pop_front();
+    task();
+  }
+  EXPECT_EQ(holds(), 0U);
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ class TestCache {
       for (std::size_t d = 0; d < store_.size(); ++d) (void)store_[d].register_extent(extent);
     };
     host.on_retired = [this](storage::Extent& extent) {
-      for (std::size_t d = 0; d < store_.size(); ++d) store_[d].forget_extent(extent.id());
+      for (std::size_t d = 0; d < store_.size(); ++d) store_[d].forget_extent(extent.id(), [] {});
     };
   }
 

@@ -44,7 +44,7 @@ class RunningDaemon {
   void hold() {
     held_.emplace();
     std::promise<void> stands;
-    boost::asio::post(io_, [&stands, until = held_->get_future().share()] {
+    boost::asio::post(server_.executor(), [&stands, until = held_->get_future().share()] {
       stands.set_value();
       until.wait();
     });

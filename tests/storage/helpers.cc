@@ -199,6 +199,12 @@ Result<void> TestStore::erase(std::vector<Key> keys) {
   });
 }
 
+void TestStore::forget(ExtentId extent) {
+  bool done = false;
+  store_->forget_extent(extent, [&] { done = true; });
+  control_.run_until([&] { return done; });
+}
+
 Result<void> TestStore::flush() {
   return wait_for([&](auto done) {
     store_->flush(std::move(done));

@@ -99,6 +99,8 @@ class TestStore {
   // The record as read. The slot of the extent is scribbled over first.
   Result<std::vector<std::byte>> read(const TestRecord& record, DiskLocation from);
   Result<void> erase(std::vector<Key> keys);
+  // Returns once the store has let go of the extent.
+  void forget(ExtentId extent);
   Result<void> flush();
   // What `start` gets as its `done`, once it has been called.
   Result<void> wait_for(const std::function<Result<void>(RecordStore::Done<void>)>& start);

@@ -153,7 +153,7 @@ TEST_F(RecordStoreTest, ForgottenExtentTakesNoMoreIoAndCanBeRegisteredAgain) {
   const TestRecord record(0, 1);
   ASSERT_TRUE(store.write(record, {0, 0}));
   EXPECT_FALSE(store->register_extent(store.extent()));
-  store->forget_extent(store.extent().id());
+  store.forget(store.extent().id());
   EXPECT_EQ(store.read(record, {0, 0}).error().code, Errc::invalid);
   ASSERT_TRUE(store->register_extent(store.extent()));
   EXPECT_TRUE(store.read(record, {0, 0}));

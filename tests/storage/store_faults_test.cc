@@ -114,8 +114,8 @@ TEST_F(StoreFaultsTest, WritesKeepToAQuarterOfTheirShareWhileReadsWait) {
     ASSERT_TRUE(store->write(store.write_of(TestRecord(0, n), {0, n}, n + 1), count));
   }
   // What was taken in a turn has been started when a later turn answers.
-  store->forget_extent(ExtentId(99));
-  store->forget_extent(ExtentId(99));
+  store.forget(ExtentId(99));
+  store.forget(ExtentId(99));
   EXPECT_EQ(faults_.started().reads, 2u);
   EXPECT_EQ(faults_.started().writes, 1u + 16 / 4 + 1);
   faults_.release();
@@ -138,27 +138,31 @@ TEST_F(StoreFaultsTest, EraseThatOvertakesAWriteIsDoneAfterItAndWins) {
       order.push_back("erase");
     });
     // The erase has been taken, and held back, once a command after it is answered.
-    store->forget_extent(ExtentId(99));
+    store.forget(ExtentId(99));
     faults_.release();
     store.control().run_until([&] { return order.size() == 2; });
   }
   EXPECT_TRUE(TestStore(options_).recover().empty());
 }
 
-TEST_F(StoreFaultsTest, ForgetWaitsForTheLastTransferOnItsExtent) {
+// The caller waited, and a disk that stood still held the control thread.
+TEST_F(StoreFaultsTest, ForgettingAnExtentWaitsForNothingAndIsDoneAfterItsLastTransfer) {
   TestStore store(options_, device());
   const TestRecord record(0, 1);
   ASSERT_TRUE(store.write(record, {0, 0}));
   faults_.hold();
-  std::optional<Result<void>> outcome;
-  ASSERT_TRUE(store->read(store.read_of(record, {0, 0}),
-                          [&](Result<void> result) { outcome = std::move(result); }));
+  std::vector<std::string> order;
+  ASSERT_TRUE(store->read(store.read_of(record, {0, 0}), [&](Result<void> result) {
+    EXPECT_TRUE(result);
+    order.push_back("read");
+  }));
   faults_.wait_for_started(2);
-  std::thread releaser([&] { faults_.release(); });
-  store->forget_extent(store.extent().id());
-  releaser.join();
-  store.control().run_until([&] { return outcome.has_value(); });
-  EXPECT_TRUE(*outcome);
+  store->forget_extent(store.extent().id(), [&] { order.push_back("forgotten"); });
+  EXPECT_FALSE(store->register_extent(store.extent())) << "it is not forgotten yet";
+  faults_.release();
+  store.control().run_until([&] { return order.size() == 2; });
+  EXPECT_EQ(order, (std::vector<std::string>{"read", "forgotten"}));
+  EXPECT_TRUE(store->register_extent(store.extent()));
 }
 
 TEST_F(StoreFaultsTest, CloseCompletesWhatIsInFlightAndFailsTheRest) {

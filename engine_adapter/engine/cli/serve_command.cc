@@ -50,7 +50,9 @@ void add_options(CLI::App& command, ServeOptions& o) {
       ->capture_default_str();
   command.add_option("--api-key-file", o.api_key_file,
                      "A file with the key that clients must send; without it anybody may ask");
-  command.add_option("--connections-max", o.http.connections_max, "More are closed at once")
+  command
+      .add_option("--connections-max", o.http.connections_max,
+                  "Requests answered at a time, each on a connection; more get 503")
       ->check(CLI::Range(1U, server::kConnectionsMax))
       ->capture_default_str();
   command
