@@ -29,15 +29,18 @@ class ChatTemplate {
     bool continue_final_message = false;  // told to the template, which may heed it
     jinja::OrderedJson more;              // an object: further variables (enable_thinking)
   };
-  // `now`: seconds since 1970. Errors: refused (the template does not take the conversation),
+  // `now`: seconds since 1970. No error tells where the template lies. Errors: refused (the template does not take the conversation),
   // invalid (it needs what is not supported).
   Result<std::string> render(const Conversation& conversation, std::int64_t now) const;
 
  private:
-  ChatTemplate(jinja::Template compiled, jinja::Map special_tokens)
-      : template_(std::move(compiled)), special_tokens_(std::move(special_tokens)) {}
+  ChatTemplate(jinja::Template compiled, std::string where, jinja::Map special_tokens)
+      : template_(std::move(compiled)),
+        where_(std::move(where)),
+        special_tokens_(std::move(special_tokens)) {}
 
   jinja::Template template_;
+  std::string where_;  // in its own errors
   jinja::Map special_tokens_;
 };
 
