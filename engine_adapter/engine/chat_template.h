@@ -29,8 +29,8 @@ class ChatTemplate {
     bool continue_final_message = false;  // told to the template, which may heed it
     jinja::OrderedJson more;              // an object: further variables (enable_thinking)
   };
-  // `now`: seconds since 1970. No error tells where the template lies. Errors: refused (the template does not take the conversation),
-  // invalid (it needs what is not supported).
+  // `now`: seconds since 1970. No error tells where the template lies. Errors: refused (the
+  // template does not take the conversation), invalid (it needs what is not supported).
   Result<std::string> render(const Conversation& conversation, std::int64_t now) const;
 
  private:

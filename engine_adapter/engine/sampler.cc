@@ -120,8 +120,7 @@ Token choose(std::span<const float> logits, const SamplerOptions& options, doubl
     kept = fewest.weight;
   }
   const double drawn = unit * kept;
-  const Fewest through =
-      move_fewest(candidates, [drawn](double weight) { return weight > drawn; });
+  const Fewest through = move_fewest(candidates, [drawn](double weight) { return weight > drawn; });
   return candidates[through.count - 1].token;
 }
 

@@ -6,8 +6,8 @@
 namespace kvtier::engine {
 
 BeamStep choose_beams(std::span<const double> sums,
-                      std::span<const std::span<const TokenLogprob>> likeliest,
-                      std::uint32_t width, const std::function<bool(Token)>& is_end) {
+                      std::span<const std::span<const TokenLogprob>> likeliest, std::uint32_t width,
+                      const std::function<bool(Token)>& is_end) {
   std::vector<BeamChoice> candidates;
   for (std::uint32_t beam = 0; beam < sums.size(); ++beam) {
     const std::size_t count = std::min(likeliest[beam].size(), 2 * std::size_t{width});

@@ -25,8 +25,8 @@ struct BeamStep {
 // on.
 // `likeliest`: of each beam, its 2 * width likeliest next tokens or more.
 BeamStep choose_beams(std::span<const double> sums,
-                      std::span<const std::span<const TokenLogprob>> likeliest,
-                      std::uint32_t width, const std::function<bool(Token)>& is_end);
+                      std::span<const std::span<const TokenLogprob>> likeliest, std::uint32_t width,
+                      const std::function<bool(Token)>& is_end);
 
 // Of a hypothesis of `tokens` tokens.
 double beam_score(double logprob_sum, std::size_t tokens, double length_penalty) noexcept;

@@ -193,8 +193,8 @@ std::unique_ptr<Branch> Engine::fork(LiveRequest& live, const Branch& from, std:
     fail(live, copied.error());
     return nullptr;
   }
-  branch->fill = std::make_unique<PrefixFill>(parts_, live.space, branch->tokens,
-                                              *branch->sequence, live.wait);
+  branch->fill = std::make_unique<PrefixFill>(parts_, live.space, branch->tokens, *branch->sequence,
+                                              live.wait);
   branch->fill->copy_from(*from.fill);
   return branch;
 }

@@ -102,8 +102,8 @@ void Engine::start(LiveRequest& live) {
 
 void Engine::start_branch(LiveRequest& live, Branch& branch, LoadPolicy policy) {
   branch.sequence = std::make_unique<Sequence>(pool_, live.space.id, live.tokens_most);
-  branch.fill = std::make_unique<PrefixFill>(parts_, live.space, branch.tokens, *branch.sequence,
-                                             live.wait);
+  branch.fill =
+      std::make_unique<PrefixFill>(parts_, live.space, branch.tokens, *branch.sequence, live.wait);
   // A row whose logits are still to be looked at is computed.
   if (live.tells_prompt()) {
     branch.fill->take_at_most(

@@ -152,8 +152,7 @@ std::uint32_t PrefixFill::blocks_in_time() const {
   const LinkRate& disk = parts_.costs.disk();
   if (!disk.known() || disk.per_unit_s() <= 0) return kNone;
   const double record = static_cast<double>(parts_.pool.layout().record_bytes);
-  const double part =
-      std::chrono::duration<double>(wait_.longest()).count() * kPieceDeadlinePart;
+  const double part = std::chrono::duration<double>(wait_.longest()).count() * kPieceDeadlinePart;
   return static_cast<std::uint32_t>(std::clamp(part / (disk.per_unit_s() * record), 1.0, 1e6));
 }
 

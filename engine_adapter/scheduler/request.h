@@ -50,8 +50,8 @@ struct Request {
   std::string client;
   // Among a client's requests the higher go first, and among all the lowest is parked first.
   std::int32_t priority = 0;
-  // The longest that the request waits for the cache while nothing comes: over all that it asks, not
-  // for each answer (CacheWait).
+  // The longest that the request waits for the cache while nothing comes: over all that it asks,
+  // not for each answer (CacheWait).
   std::chrono::milliseconds cache_deadline{1000};
 };
 

@@ -75,7 +75,8 @@ void Fields::refuse_unknown() {
   for (const auto& [key, value] : object_.items()) {
     if (error_) return;
     if (seen(key)) continue;
-    error_ = bad_request(shown(key), "the field '" + shown(key) + "' is not supported; leave it out");
+    error_ =
+        bad_request(shown(key), "the field '" + shown(key) + "' is not supported; leave it out");
   }
 }
 

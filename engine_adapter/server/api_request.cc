@@ -70,8 +70,7 @@ constexpr Unsupported kUnsupported[] = {
        return value.is_object() && value.value("type", OrderedJson()) == "text";
      },
      "is not supported; supported is {\"type\": \"text\"}"},
-    {"modalities",
-     [](const OrderedJson& value) { return value == OrderedJson::array({"text"}); },
+    {"modalities", [](const OrderedJson& value) { return value == OrderedJson::array({"text"}); },
      "is not supported; supported is [\"text\"]"},
     {"audio", is_never, kLeaveOut},
     {"prediction", is_never, kLeaveOut},
@@ -215,8 +214,7 @@ void read_prompts(Fields& fields, ApiRequest& request) {
   };
   const OrderedJson* prompt = fields.find("prompt");
   if (prompt != nullptr && (prompt->is_string() || is_ids(*prompt))) return read(*prompt);
-  if (prompt == nullptr || !prompt->is_array() || prompt->empty() ||
-      prompt->size() > kPromptsMax) {
+  if (prompt == nullptr || !prompt->is_array() || prompt->empty() || prompt->size() > kPromptsMax) {
     return fields.fail("prompt", "is neither a text nor a list of token ids, nor a list of 1 to " +
                                      std::to_string(kPromptsMax) + " of these");
   }

@@ -168,8 +168,7 @@ std::vector<std::size_t> ResponseWriter::offsets(const Piece& piece) {
     if (!silent) place.characters += characters_in(place.stream.push(tokenizer_.bytes_of(token)));
     if (i + 1 != piece.prompt_tokens) continue;
     // A space that encoding puts before a text is no part of it.
-    const std::size_t more =
-        place.characters - std::min(place.characters, piece.prompt_characters);
+    const std::size_t more = place.characters - std::min(place.characters, piece.prompt_characters);
     for (std::size_t& offset : found) offset -= std::min(offset, more);
     place = {Utf8Stream(), piece.prompt_characters};
   }

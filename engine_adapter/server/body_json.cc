@@ -40,8 +40,7 @@ class Builder final : public nlohmann::json_sax<OrderedJson> {
     return true;
   }
 
-  bool parse_error(std::size_t, const std::string&,
-                   const OrderedJson::exception& error) override {
+  bool parse_error(std::size_t, const std::string&, const OrderedJson::exception& error) override {
     return refuse("the body is not JSON: " + shown(std::string(error.what())));
   }
 

@@ -53,24 +53,26 @@ void ClientWatch::gone() {
 // The socket becomes readable when the client ends its side, or sends its next request early; of
 // the latter nothing is read yet.
 void ClientWatch::await_input() {
-  stream_->socket().async_wait(tcp::socket::wait_read, [self = shared_from_this()](error_code error) {
-    if (error || !self->exchange_) return;
-    char byte;
-    const ssize_t got =
-        ::recv(self->stream_->socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))) return;
-    if (got < 0) return self->gone();
-    self->await_reset();
-    self->probe(kProbeAfter);
-  });
+  stream_->socket().async_wait(
+      tcp::socket::wait_read, [self = shared_from_this()](error_code error) {
+        if (error || !self->exchange_) return;
+        char byte;
+        const ssize_t got =
+            ::recv(self->stream_->socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))) return;
+        if (got < 0) return self->gone();
+        self->await_reset();
+        self->probe(kProbeAfter);
+      });
 }
 
 void ClientWatch::await_reset() {
-  stream_->socket().async_wait(
-      tcp::socket::wait_error, [self = shared_from_this()](error_code error) {
-        if (error || !self->exchange_) return;
-        if (is_reset(self->stream_->socket().native_handle())) self->gone();
-      });
+  stream_->socket().async_wait(tcp::socket::wait_error,
+                               [self = shared_from_this()](error_code error) {
+                                 if (error || !self->exchange_) return;
+                                 if (is_reset(self->stream_->socket().native_handle()))
+                                   self->gone();
+                               });
 }
 
 void ClientWatch::probe(std::chrono::milliseconds after) {
@@ -79,8 +81,7 @@ void ClientWatch::probe(std::chrono::milliseconds after) {
   timer_.async_wait([self = shared_from_this(), after](error_code error) {
     if (error || !self->exchange_ || !self->may_probe_) return;
     const int socket = self->stream_->socket().native_handle();
-    const ssize_t sent =
-        ::send(socket, kProbe.data(), kProbe.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t sent = ::send(socket, kProbe.data(), kProbe.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (is_reset(socket) || (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK)) {
       return self->gone();
     }

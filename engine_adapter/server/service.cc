@@ -9,7 +9,7 @@
 #include <random>
 
 #include "engine_adapter/server/limits.h"
-#include "engine_adapter/server/path.h"
+#include "engine_adapter/server/route.h"
 
 namespace kvtier::engine::server {
 
@@ -35,8 +35,9 @@ template <class Work>
 asio::awaitable<std::invoke_result_t<Work>> done_on(asio::thread_pool& pool, Work work) {
   co_return co_await asio::co_spawn(
       pool,
-      [](Work moved) -> asio::awaitable<std::invoke_result_t<Work>> { co_return moved(); }(
-          std::move(work)),
+      [](Work moved) -> asio::awaitable<std::invoke_result_t<Work>> {
+        co_return moved();
+      }(std::move(work)),
       asio::use_awaitable);
 }
 
@@ -133,59 +134,14 @@ asio::awaitable<bool> Service::send_error(ApiError error, Reply& reply) {
   co_return co_await reply.whole(error.status, "application/json", std::move(body));
 }
 
-struct Service::Route {
-  enum class To : unsigned char { completions, chats, models, model, health, metrics } to{};
-  std::optional<ApiError> error{};
-  std::string allow{};  // with status 405
-};
-
-Service::Route Service::route_of(const HttpRequest& request) const {
-  using To = Route::To;
-  const std::string path = path_of(request.target);
-  Route route;
-  const bool one_model = path.starts_with("/v1/models/");
-  if (path == "/v1/completions") {
-    route.to = To::completions;
-  } else if (path == "/v1/chat/completions") {
-    route.to = To::chats;
-  } else if (path == "/v1/models") {
-    route.to = To::models;
-  } else if (path == "/health") {
-    route.to = To::health;
-  } else if (path == "/metrics") {
-    route.to = To::metrics;
-  } else if (one_model && path.substr(11) == options_.model_name) {
-    route.to = To::model;
-  } else {
-    route.error = {.status = 404,
-                   .message = one_model
-                                  ? "the model '" + shown(path.substr(11)) + "' does not exist"
-                                  : "there is no " + shown(path) +
-                                        "; there are /v1/completions, /v1/chat/completions, "
-                                        "/v1/models, /health and /metrics",
-                   .code = one_model ? "model_not_found" : "not_found"};
-    return route;
-  }
-  const bool post = route.to == To::completions || route.to == To::chats;
-  const bool allowed = post ? request.method == "POST"
-                            : request.method == "GET" || request.method == "HEAD";
-  if (!allowed) {
-    route.allow = post ? "POST" : "GET, HEAD";
-    route.error = {.status = 405,
-                   .message = shown(path) + " wants " + (post ? "POST" : "GET") + ", not " +
-                              shown(request.method),
-                   .code = "method_not_allowed"};
-  } else if (path.starts_with("/v1/") && !authorised(request.authorization)) {
-    route.error = {.status = 401,
-                   .message = "the API key is missing or wrong (Authorization: Bearer KEY)",
-                   .code = "invalid_api_key"};
-  }
-  return route;
-}
-
 asio::awaitable<void> Service::handle(HttpRequest request, Reply& reply) {
   using To = Route::To;
-  Route route = route_of(request);
+  Route route = route_of(request.method, request.target, options_.model_name);
+  if (!route.error && route.needs_key && !authorised(request.authorization)) {
+    route.error = ApiError{.status = 401,
+                           .message = "the API key is missing or wrong (Authorization: Bearer KEY)",
+                           .code = "invalid_api_key"};
+  }
   if (route.error) {
     std::string body = dumped(route.error->body());
     co_await reply.whole(route.error->status, "application/json", std::move(body),
@@ -222,8 +178,7 @@ ApiResult<std::string> Service::rendered(const ApiRequest& request) const {
   return std::move(*text);
 }
 
-ApiResult<Service::Prompt> Service::prompt_of(const ApiRequest& request,
-                                              std::uint32_t part) const {
+ApiResult<Service::Prompt> Service::prompt_of(const ApiRequest& request, std::uint32_t part) const {
   Prompt prompt;
   if (request.chat) {
     auto text = rendered(request);
@@ -313,15 +268,13 @@ ApiResult<std::unique_ptr<Service::Submitted>> Service::take(
                     .param = "model",
                     .code = "model_not_found"};
   }
-  auto submitted =
-      std::make_unique<Submitted>(std::move(*parsed), tokenizer_, options_.model_name);
+  auto submitted = std::make_unique<Submitted>(std::move(*parsed), tokenizer_, options_.model_name);
   submitted->exchange = std::make_shared<Exchange>(executor);
   if (const auto taken = submit(*submitted); !taken) {
     cancel_rest(*submitted);
     return taken.error();
   }
-  return ApiResult<std::unique_ptr<Submitted>>(boost::system::in_place_value,
-                                               std::move(submitted));
+  return ApiResult<std::unique_ptr<Submitted>>(boost::system::in_place_value, std::move(submitted));
 }
 
 ApiResult<void> Service::submit(Submitted& submitted) {

@@ -66,8 +66,6 @@ class Service {
   struct Submitted;
   struct Prompt;
 
-  struct Route;
-  Route route_of(const HttpRequest& request) const;
   boost::asio::awaitable<void> generate(std::string body, bool chat, Reply& reply);
   ApiResult<std::unique_ptr<Submitted>> take(const std::string& body, bool chat,
                                              const boost::asio::any_io_executor& executor);

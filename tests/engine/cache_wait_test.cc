@@ -92,8 +92,8 @@ TEST_F(HungCacheTest, BlocksThatNeverComeAreComputedOnceTheDeadlineIsOver) {
 // Waits for every lease until its deadline, as a daemon that has stopped makes it.
 class StoppedCache final : public FakeCache {
  public:
-  using FakeCache::FakeCache;
   using Cache::lease;
+  using FakeCache::FakeCache;
   Result<Lease> lease(std::span<const Token> tokens, BlockRange range, Deadline deadline) override {
     if (!stopped) return FakeCache::lease(tokens, range, deadline);
     std::unique_lock lock(mutex_);

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine_adapter/server/limits.h"
-#include "engine_adapter/server/path.h"
+#include "engine_adapter/server/route.h"
 
 namespace kvtier::engine::server {
 namespace {
@@ -215,11 +215,10 @@ TEST(ApiRequest, MessagesThatClientsSendBackAsTheyGotThemAreTaken) {
           {"role": "assistant", "content": "y", "tool_calls": []}]})",
       true);
   ASSERT_TRUE(chat) << chat.error().message;
-  EXPECT_EQ(chat->messages.dump(),
-            R"([{"role":"user","content":"x"},)"
-            R"({"role":"assistant","tool_calls":[{"id":"1"}],"content":""},)"
-            R"({"role":"assistant","tool_calls":[{"id":"2"}],"content":""},)"
-            R"({"role":"assistant","content":"y"}])");
+  EXPECT_EQ(chat->messages.dump(), R"([{"role":"user","content":"x"},)"
+                                   R"({"role":"assistant","tool_calls":[{"id":"1"}],"content":""},)"
+                                   R"({"role":"assistant","tool_calls":[{"id":"2"}],"content":""},)"
+                                   R"({"role":"assistant","content":"y"}])");
   EXPECT_EQ(refused(R"(, "messages": [{"role": "assistant", "content": null}])", true), "messages");
 }
 
@@ -261,8 +260,7 @@ TEST(ApiRequest, ABodyOfKeysIsRefusedAtTheFirstTooMany) {
             std::string::npos);
   std::string values = R"({"model": "m", "prompt": [)";
   for (std::size_t i = 0; i < kJsonValuesMax; ++i) values += "7,";
-  EXPECT_NE(parse_request(values + "7]}", false).error().message.find("values"),
-            std::string::npos);
+  EXPECT_NE(parse_request(values + "7]}", false).error().message.find("values"), std::string::npos);
   const auto twice = parse_request(R"({"model": "m", "prompt": "x", "model": "n"})", false);
   ASSERT_FALSE(twice);
   EXPECT_NE(twice.error().message.find("'model' twice"), std::string::npos);
