@@ -101,6 +101,11 @@ struct KernelTable {
   void (*add)(float* x, const float* y, std::size_t count, Stream stream);
 
   void (*attention)(const AttentionArgs& args, Stream stream);
+
+  // out[r] = log(sum over i of exp(logits[r][i])), NaN passed over; the sum to a relative error of
+  // 1e-6. The largest logit where that is not finite.
+  void (*log_sum_exp)(const float* logits, double* out, std::size_t rows, std::size_t vocabulary,
+                      Stream stream);
 };
 
 }  // namespace kvtier::kernels

@@ -12,10 +12,15 @@
 namespace kvtier::engine {
 namespace {
 
-// Refuses what nlohmann::json would settle silently: two values under one key.
-class DuplicateKeys {
+// What is written as text again, as in messages, is walked recursively.
+constexpr int kDepthMax = 256;
+
+// Refuses what nlohmann::json would settle silently, two values under one key, and what is nested
+// too deeply.
+class Watch {
  public:
-  bool operator()(int, Json::parse_event_t event, Json& parsed) {
+  bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
+    too_deep_ = too_deep_ || depth > kDepthMax;
     switch (event) {
       case Json::parse_event_t::object_start:
         open_.emplace_back();
@@ -34,10 +39,12 @@ class DuplicateKeys {
     return true;
   }
   const std::string& found() const noexcept { return found_; }
+  bool too_deep() const noexcept { return too_deep_; }
 
  private:
   std::vector<std::set<std::string>> open_;
   std::string found_;
+  bool too_deep_ = false;
 };
 
 }  // namespace
@@ -56,9 +63,10 @@ Result<std::string> read_file(const std::filesystem::path& path) {
 }
 
 Result<Json> parse_json(std::string_view text, const std::string& where) {
-  DuplicateKeys keys;
+  Watch keys;
   try {
     Json parsed = Json::parse(text, std::ref(keys));
+    if (keys.too_deep()) return make_error(Errc::malformed, where + ": nested too deeply");
     if (keys.found().empty()) return Result<Json>(boost::system::in_place_value, std::move(parsed));
   } catch (const Json::exception& error) {
     return make_error(Errc::malformed, where + ": not JSON: " + error.what());

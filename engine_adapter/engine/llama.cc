@@ -72,6 +72,37 @@ Result<void> Llama::step_and_choose(std::span<const StepInput> inputs,
   return {};
 }
 
+Result<void> Llama::step_and_tell(std::span<const StepInput> inputs,
+                                  std::span<const RowQuestion> questions,
+                                  std::span<RowAnswer> answers, const LayerGate& gate) {
+  KVTIER_CHECK(!questions.empty() && answers.size() == questions.size());
+  const std::size_t vocab = config_.vocab_size;
+  logits_.resize(questions.size() * vocab);
+  if (auto done = step(inputs, logits_, gate); !done) return done;
+  const auto wants_sum = [](const RowQuestion& question) {
+    return question.known || question.logprobs || question.likeliest > 0;
+  };
+  log_sums_.resize(questions.size());
+  if (std::ranges::any_of(questions, wants_sum)) {
+    kernels_.log_sum_exp(logits_.data(), log_sums_.data(), questions.size(), vocab, nullptr);
+  }
+  for (std::size_t row = 0; row < questions.size(); ++row) {
+    const RowQuestion& question = questions[row];
+    const auto logits = std::span<const float>(logits_).subspan(row * vocab, vocab);
+    const auto logprob = [&](Token token) {
+      return static_cast<float>(logits[token] - log_sums_[row]);
+    };
+    RowAnswer& answer = answers[row] = {};
+    for (const Choice& choice : question.choices) {
+      const Token token = choose(logits, choice.options, choice.unit);
+      answer.chosen.push_back({token, question.logprobs ? logprob(token) : 0});
+    }
+    if (question.known) answer.known = logprob(*question.known);
+    answer.likeliest = likeliest_tokens(logits, question.likeliest, log_sums_[row]);
+  }
+  return {};
+}
+
 void Llama::append(const StepInput& input) {
   Sequence& sequence = *input.sequence;
   const std::uint32_t first = sequence.blocks_complete();

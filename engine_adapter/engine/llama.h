@@ -22,6 +22,9 @@ class Llama : public Model {
                     const LayerGate& gate = {}) override;
   Result<void> step_and_choose(std::span<const StepInput> inputs, std::span<const Choice> choices,
                                std::span<Token> tokens, const LayerGate& gate = {}) override;
+  Result<void> step_and_tell(std::span<const StepInput> inputs,
+                             std::span<const RowQuestion> questions, std::span<RowAnswer> answers,
+                             const LayerGate& gate = {}) override;
 
   const ModelConfig& config() const noexcept override { return config_; }
   std::uint32_t rows_max() const noexcept override { return rows_max_; }
@@ -70,6 +73,7 @@ class Llama : public Model {
   std::vector<float> hidden_, normed_, q_, k_, v_, attended_, projected_, gate_, up_;
   std::vector<float> scratch_;  // exact pages, for one layer, of the blocks that a step fills whole
   std::vector<float> logits_;   // to choose from
+  std::vector<double> log_sums_;  // of their exponentials, a row
 };
 
 }  // namespace kvtier::engine

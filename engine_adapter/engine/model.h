@@ -13,7 +13,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "engine_adapter/engine/model_config.h"
 #include "engine_adapter/engine/sampler.h"
@@ -41,6 +43,20 @@ struct Choice {
   double unit = 0;  // the draw, where options.temperature is not 0
 };
 
+// What is asked about one row's logits.
+struct RowQuestion {
+  std::span<const Choice> choices{};  // tokens that are chosen from it, one each
+  std::optional<Token> known{};       // one whose log probability is wanted
+  bool logprobs = false;              // those of the chosen tokens are, too
+  std::uint32_t likeliest = 0;        // so many tokens, at most kLikeliestMax
+};
+struct RowAnswer {
+  std::vector<TokenLogprob> chosen;     // in the order of the choices
+  float known = 0;                      // log probability
+  std::vector<TokenLogprob> likeliest;  // likeliest first, the lower id among equals
+};
+inline constexpr std::uint32_t kLikeliestMax = 128;
+
 // Called in each layer before its attention: has the work that follows wait for what the layer
 // attends to.
 using LayerGate = std::function<void(std::uint32_t layer)>;
@@ -61,6 +77,12 @@ class Model {
   virtual Result<void> step_and_choose(std::span<const StepInput> inputs,
                                        std::span<const Choice> choices, std::span<Token> tokens,
                                        const LayerGate& gate = {}) = 0;
+
+  // The same, and answers one question about each row of logits, in the order of the inputs and of
+  // their rows, where the logits are. At least one row is asked about.
+  virtual Result<void> step_and_tell(std::span<const StepInput> inputs,
+                                     std::span<const RowQuestion> questions,
+                                     std::span<RowAnswer> answers, const LayerGate& gate = {}) = 0;
 
   // What the steps are ordered on.
   virtual Stream stream() const noexcept { return {}; }

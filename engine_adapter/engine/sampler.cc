@@ -15,6 +15,51 @@ struct Candidate {
   double weight;
 };
 
+bool likelier(const Candidate& a, const Candidate& b) noexcept {
+  return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
+}
+
+// exp() of less adds nothing to a sum that is at least 1.
+constexpr double kExponentMin = -45;
+// Few enough to sort.
+constexpr std::size_t kSortedMax = 64;
+
+struct Fewest {
+  std::size_t count;
+  double weight;
+};
+
+// The fewest likeliest candidates whose weight is `enough`, or all: moved to the front, the last of
+// them in its place. The side of the middle where the weight becomes enough is halved again, and so
+// on: nothing is sorted but the last few.
+template <class Enough>
+Fewest move_fewest(std::vector<Candidate>& candidates, const Enough& enough) {
+  const auto at = [&](std::size_t i) {
+    return candidates.begin() + static_cast<std::ptrdiff_t>(i);
+  };
+  double before = 0;
+  std::size_t begin = 0;
+  std::size_t end = candidates.size();
+  while (end - begin > kSortedMax) {
+    const std::size_t middle = begin + (end - begin) / 2;
+    std::nth_element(at(begin), at(middle), at(end), likelier);
+    double through = before;
+    for (std::size_t i = begin; i < middle; ++i) through += candidates[i].weight;
+    if (enough(through)) {
+      end = middle;
+    } else {
+      before = through;
+      begin = middle;
+    }
+  }
+  std::sort(at(begin), at(end), likelier);
+  for (std::size_t i = begin; i < end; ++i) {
+    before += candidates[i].weight;
+    if (enough(before)) return {i + 1, before};
+  }
+  return {end, before};  // rounding
+}
+
 }  // namespace
 
 Result<void> SamplerOptions::validate() const {
@@ -49,37 +94,69 @@ Token choose(std::span<const float> logits, const SamplerOptions& options, doubl
   if (options.temperature == 0) return likeliest;
 
   std::vector<Candidate> candidates;
+  candidates.reserve(logits.size());
   for (std::size_t i = 0; i < logits.size(); ++i) {
     if (!std::isnan(logits[i])) candidates.push_back({logits[i], static_cast<Token>(i), 0});
   }
   if (candidates.empty()) return likeliest;
-  const auto likelier = [](const Candidate& a, const Candidate& b) {
-    return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
-  };
   if (options.top_k != 0 && options.top_k < candidates.size()) {
     std::nth_element(candidates.begin(), candidates.begin() + options.top_k - 1, candidates.end(),
                      likelier);
     candidates.resize(options.top_k);
   }
-  std::sort(candidates.begin(), candidates.end(), likelier);
-
   double total = 0;
   for (Candidate& candidate : candidates) {
-    candidate.weight =
-        std::exp((static_cast<double>(candidate.logit) - logits[likeliest]) / options.temperature);
+    const double exponent =
+        (static_cast<double>(candidate.logit) - logits[likeliest]) / options.temperature;
+    candidate.weight = exponent < kExponentMin ? 0 : std::exp(exponent);
     total += candidate.weight;
   }
-  double kept = 0;
-  std::size_t count = 0;
-  while (count < candidates.size() && (count == 0 || kept < options.top_p * total)) {
-    kept += candidates[count++].weight;
+  double kept = total;
+  if (options.top_p < 1) {
+    const double wanted = options.top_p * total;
+    const Fewest fewest =
+        move_fewest(candidates, [wanted](double weight) { return weight >= wanted; });
+    candidates.resize(fewest.count);
+    kept = fewest.weight;
   }
-  double left = unit * kept;
-  for (std::size_t i = 0; i < count; ++i) {
-    left -= candidates[i].weight;
-    if (left < 0) return candidates[i].token;
+  const double drawn = unit * kept;
+  const Fewest through = move_fewest(candidates, [drawn](double weight) { return weight > drawn; });
+  return candidates[through.count - 1].token;
+}
+
+std::vector<TokenLogprob> likeliest_tokens(std::span<const float> logits, std::size_t count,
+                                           double log_sum) {
+  std::vector<Candidate> kept;  // a heap, the least likely on top
+  if (count == 0) return {};
+  kept.reserve(count + 1);
+  std::size_t i = 0;
+  for (; i < logits.size() && kept.size() < count; ++i) {
+    if (std::isnan(logits[i])) continue;
+    kept.push_back({logits[i], static_cast<Token>(i), 0});
+    std::push_heap(kept.begin(), kept.end(), likelier);
   }
-  return candidates[count - 1].token;  // rounding
+  // Ids rise, so an equal one stays out. A whole run is looked at together: almost none has any.
+  constexpr std::size_t kRun = 64;
+  while (i < logits.size()) {
+    const float bound = kept.front().logit;
+    const std::size_t end = std::min(i + kRun, logits.size());
+    int above = 0;
+    for (std::size_t j = i; j < end; ++j) above |= static_cast<int>(logits[j] > bound);
+    for (; above != 0 && i < end; ++i) {
+      if (!(logits[i] > kept.front().logit)) continue;
+      std::pop_heap(kept.begin(), kept.end(), likelier);
+      kept.back() = {logits[i], static_cast<Token>(i), 0};
+      std::push_heap(kept.begin(), kept.end(), likelier);
+    }
+    i = end;
+  }
+  std::sort_heap(kept.begin(), kept.end(), likelier);
+  std::vector<TokenLogprob> found;
+  found.reserve(kept.size());
+  for (const Candidate& each : kept) {
+    found.push_back({each.token, static_cast<float>(each.logit - log_sum)});
+  }
+  return found;
 }
 
 }  // namespace kvtier::engine

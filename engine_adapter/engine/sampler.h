@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "kvtier/key.h"
 #include "kvtier/result.h"
@@ -20,6 +21,13 @@ struct SamplerOptions {
   Result<void> validate() const;
 };
 
+struct TokenLogprob {
+  Token token = 0;
+  float logprob = 0;  // at temperature 1, before top_k and top_p
+
+  friend bool operator==(const TokenLogprob&, const TokenLogprob&) = default;
+};
+
 class SplitMix64 {
  public:
   explicit SplitMix64(std::uint64_t seed) noexcept : state_(seed) {}
@@ -32,7 +40,7 @@ class SplitMix64 {
 };
 
 // The token that `unit` in [0, 1) falls on; it counts for nothing where the temperature is 0.
-// `options` has passed validate(); `logits` is not empty.
+// `options` has passed validate(); `logits` is not empty. In time that is linear in the vocabulary.
 Token choose(std::span<const float> logits, const SamplerOptions& options, double unit);
 
 // The draws of one answer: one a token, whatever the options keep of the logits.
@@ -50,6 +58,11 @@ class Sampler {
   SamplerOptions options_;
   SplitMix64 random_;
 };
+
+// The `count` likeliest tokens, likeliest first, the lower id among equals; NaN is none of them.
+// `log_sum` is the logarithm of the sum of all exp(logit).
+std::vector<TokenLogprob> likeliest_tokens(std::span<const float> logits, std::size_t count,
+                                           double log_sum);
 
 // The index of the largest value, the lowest among equals; NaN never wins over a number.
 Token argmax(std::span<const float> logits) noexcept;

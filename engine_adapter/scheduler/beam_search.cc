@@ -5,34 +5,13 @@
 
 namespace kvtier::engine {
 
-double log_sum_exp(std::span<const float> logits) noexcept {
-  const double most = *std::ranges::max_element(logits);
-  double total = 0;
-  for (const float logit : logits) total += std::exp(logit - most);
-  return most + std::log(total);
-}
-
-std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, std::uint32_t count) {
-  const double all = log_sum_exp(logits);
-  std::vector<Token> tokens(logits.size());
-  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<Token>(i);
-  const auto kept = static_cast<std::ptrdiff_t>(std::min<std::size_t>(count, tokens.size()));
-  std::partial_sort(tokens.begin(), tokens.begin() + kept, tokens.end(), [&](Token a, Token b) {
-    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
-  });
-  std::vector<TokenLogprob> top;
-  for (std::ptrdiff_t i = 0; i < kept; ++i) {
-    const Token token = tokens[static_cast<std::size_t>(i)];
-    top.push_back({token, static_cast<float>(logits[token] - all)});
-  }
-  return top;
-}
-
-BeamStep choose_beams(std::span<const double> sums, std::span<const std::span<const float>> logits,
-                      std::uint32_t width, const std::function<bool(Token)>& is_end) {
+BeamStep choose_beams(std::span<const double> sums,
+                      std::span<const std::span<const TokenLogprob>> likeliest, std::uint32_t width,
+                      const std::function<bool(Token)>& is_end) {
   std::vector<BeamChoice> candidates;
   for (std::uint32_t beam = 0; beam < sums.size(); ++beam) {
-    for (const TokenLogprob& next : top_logprobs(logits[beam], 2 * width)) {
+    const std::size_t count = std::min(likeliest[beam].size(), 2 * std::size_t{width});
+    for (const TokenLogprob& next : likeliest[beam].first(count)) {
       candidates.push_back({beam, next.token, sums[beam] + next.logprob});
     }
   }

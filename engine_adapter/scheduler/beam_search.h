@@ -10,11 +10,6 @@
 
 namespace kvtier::engine {
 
-// log softmax at temperature 1.
-double log_sum_exp(std::span<const float> logits) noexcept;
-// The `count` likeliest tokens, likeliest first, the lower id among equals.
-std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, std::uint32_t count);
-
 struct BeamChoice {
   std::uint32_t parent = 0;  // index of the beam it goes on from
   Token token = 0;
@@ -28,8 +23,10 @@ struct BeamStep {
 // Of all beams with every next token, the 2 * width likeliest sums, equal ones in the order of
 // beam and token, are looked at in turn: those with an end token finish, of the others `width` go
 // on.
-BeamStep choose_beams(std::span<const double> sums, std::span<const std::span<const float>> logits,
-                      std::uint32_t width, const std::function<bool(Token)>& is_end);
+// `likeliest`: of each beam, its 2 * width likeliest next tokens or more.
+BeamStep choose_beams(std::span<const double> sums,
+                      std::span<const std::span<const TokenLogprob>> likeliest, std::uint32_t width,
+                      const std::function<bool(Token)>& is_end);
 
 // Of a hypothesis of `tokens` tokens.
 double beam_score(double logprob_sum, std::size_t tokens, double length_penalty) noexcept;

@@ -9,6 +9,8 @@
 namespace kvtier::engine {
 namespace {
 
+static_assert(2 * kBeamsMax <= kLikeliestMax && kTopLogprobsMax <= kLikeliestMax);
+
 Error invalid(const std::string& what) {
   return make_error(Errc::invalid, what);
 }
@@ -16,9 +18,10 @@ Error invalid(const std::string& what) {
 Result<void> check_prompt(const Request& request, const ModelConfig& config) {
   if (request.prompt.empty()) return invalid("the prompt is empty");
   const std::size_t prompt = request.prompt.size();
-  if (prompt > config.positions_max) {
+  if (prompt + (request.tokens_max == 0 ? 0 : 1) > config.positions_max) {
     return invalid("the prompt has " + std::to_string(prompt) + " tokens, the model takes " +
-                   std::to_string(config.positions_max) + " (max_position_embeddings)");
+                   std::to_string(config.positions_max) +
+                   " (max_position_embeddings), those of the answer included");
   }
   for (const Token token : request.prompt) {
     if (token < config.vocab_size) continue;
@@ -30,7 +33,6 @@ Result<void> check_prompt(const Request& request, const ModelConfig& config) {
 
 Result<void> check_answers(const Request& request) {
   if (auto valid = request.sampling.validate(); !valid) return valid;
-  if (request.tokens_max == 0) return invalid("max tokens must be 1 or above");
   if (request.samples == 0 || request.samples > kSamplesMax) {
     return invalid("n must be from 1 to " + std::to_string(kSamplesMax));
   }
@@ -51,6 +53,9 @@ Result<void> check_answers(const Request& request) {
   if (request.top_logprobs > 0 && !request.logprobs) {
     return invalid("top logprobs need logprobs");
   }
+  if (request.prompt_logprobs && !request.logprobs) {
+    return invalid("logprobs of the prompt need logprobs");
+  }
   if (request.stop_tokens.size() > kStopTokensMax) {
     return invalid("at most " + std::to_string(kStopTokensMax) + " stop tokens");
   }
@@ -59,8 +64,10 @@ Result<void> check_answers(const Request& request) {
 
 // The last token chosen is never fed.
 std::uint32_t tokens_most_of(const Request& request, const ModelConfig& config) {
-  const std::uint64_t wanted = std::uint64_t{request.prompt.size()} + request.tokens_max - 1;
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, config.positions_max));
+  const std::uint64_t prompt = request.prompt.size();
+  const std::uint64_t fed = prompt + std::max(request.tokens_max, 1U) - 1;
+  const std::uint64_t most = std::max<std::uint64_t>(prompt, config.positions_max - 1);
+  return static_cast<std::uint32_t>(std::min(fed, most));
 }
 
 }  // namespace
@@ -161,7 +168,10 @@ Engine::Engine(Model& model, PagePool& pool, LeaseWorker& worker, const Schedule
       store_(pool),
       loads_(model, pool, store_, worker, costs_, metrics_),
       offers_(model, pool, store_, metrics_),
-      parts_{model, pool, store_, loads_, offers_, worker, costs_, metrics_, step_tokens_} {}
+      parts_{model, pool, store_, loads_, offers_, worker, costs_, metrics_, step_tokens_},
+      told_rows_max_(static_cast<std::uint32_t>(
+          std::clamp<std::size_t>(kToldBytesMax / (model.config().vocab_size * sizeof(float)), 1,
+                                  std::min(step_tokens_, kToldRowsMax)))) {}
 
 Engine::~Engine() {
   cancel_all();
@@ -177,6 +187,7 @@ void Engine::add(RequestId id, Request request, CacheSpace space,
   live->request = std::move(request);
   live->space = std::move(space);
   live->listener = std::move(listener);
+  live->wait = CacheWait(live->request.cache_deadline);
   live->submitted = Clock::now();
   live->answers_open = live->beams() ? 1 : live->request.samples;
   live->result.usage.prompt_tokens = static_cast<std::uint32_t>(live->request.prompt.size());

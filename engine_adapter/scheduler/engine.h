@@ -10,6 +10,7 @@
 // One thread.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -63,6 +64,7 @@ class Engine {
     std::uint32_t tokens;
     bool chooses;
     std::shared_ptr<LoadTask> trusted;  // whose blocks the step's layers wait for
+    std::uint32_t told = 0;             // rows whose logits are asked about
   };
 
   // Pages (engine_pages.cc).
@@ -94,7 +96,7 @@ class Engine {
   std::uint32_t chunk_of(const LiveRequest& live, const Branch& branch, std::uint32_t budget) const;
   bool has_pages(LiveRequest& live, Branch& branch, std::uint32_t tokens);
   void run(std::vector<Input>& inputs);
-  void run_part(std::span<Input> inputs, bool logits);
+  void run_part(std::span<Input> inputs, bool telling);
   bool settle(Input& input, bool waited);
   void offer_new(LiveRequest& live, Branch& branch);
   void measure(std::span<const Input> inputs, bool waited, Clock::time_point begun);
@@ -102,16 +104,20 @@ class Engine {
 
   // Tokens (engine_answers.cc).
   void take_choices(std::span<Input> inputs, std::span<const char> good);
-  void take_logits(std::span<Input> inputs, std::span<const char> good);
-  ChosenToken choose_by(LiveRequest& live, Branch& branch, std::span<const float> logits);
+  bool is_told(const Input& input) const noexcept;
+  void ask(Input& input);
+  std::vector<Choice> choices_of(const LiveRequest& live, const Branch& branch) const;
+  void take_told(std::span<Input> inputs, std::span<const char> good);
+  void take_prompt(LiveRequest& live, const Branch& branch, std::span<RowAnswer> answers);
+  void take_rows(LiveRequest& live, Branch& branch, std::span<RowAnswer* const> rows);
   void take_token(LiveRequest& live, Branch& branch, ChosenToken chosen);
+  void end_without_tokens(LiveRequest& live);
   bool fork_samples(LiveRequest& live);
   std::unique_ptr<Branch> fork(LiveRequest& live, const Branch& from, std::uint32_t index);
-  void step_beams(LiveRequest& live, std::span<const std::span<const float>> logits);
+  void step_beams(LiveRequest& live, std::span<RowAnswer* const> rows);
   bool beams_are_done(const LiveRequest& live) const;
   void end_answer(LiveRequest& live, Branch& branch, FinishReason reason);
   bool is_end(const LiveRequest& live, Token token) const noexcept;
-  bool wants_logits(const LiveRequest& live) const noexcept;
   void note_cached(LiveRequest& live, bool settled);
   void end(LiveRequest& live, FinishReason of_open_answers);
   void fail(LiveRequest& live, Error error);
@@ -133,8 +139,12 @@ class Engine {
   std::vector<std::unique_ptr<LiveRequest>> ended_;             // let go between steps
   std::uint64_t next_rank_ = 1;
   std::uint64_t next_answer_ = 0;  // where the answers' turn begins
-  std::vector<float> logits_;      // of the part of a step that chose last
-  std::vector<Token> chosen_;      // likewise
+  const std::uint32_t told_rows_max_;
+  std::vector<Token> chosen_;  // by the part of a step that chose last
+  // What was asked last, and answered.
+  std::vector<RowQuestion> questions_;
+  std::deque<std::vector<Choice>> asked_choices_;
+  std::vector<RowAnswer> told_;
   // Steps computed since the model was last waited for.
   StepWork unmeasured_;
   Clock::time_point unmeasured_since_{};

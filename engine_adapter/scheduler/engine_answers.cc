@@ -1,6 +1,5 @@
 // What becomes of a step's logits: tokens, further branches, ends.
 #include <algorithm>
-#include <cmath>
 
 #include "client/base/check.h"
 #include "engine_adapter/scheduler/engine.h"
@@ -15,8 +14,42 @@ bool Engine::is_end(const LiveRequest& live, Token token) const noexcept {
   return !live.request.ignore_end && std::ranges::find(ends, token) != ends.end();
 }
 
-bool Engine::wants_logits(const LiveRequest& live) const noexcept {
-  return live.request.logprobs || live.beams() || (!live.forked && live.request.samples > 1);
+// Whether more is to be told of the input's logits than one token that is chosen.
+bool Engine::is_told(const Input& input) const noexcept {
+  const LiveRequest& live = *input.live;
+  if (live.tells_prompt()) return true;
+  return input.chooses &&
+         (live.request.logprobs || live.beams() || (!live.forked && live.request.samples > 1));
+}
+
+// The questions about the rows of an input of the step at hand.
+void Engine::ask(Input& input) {
+  const LiveRequest& live = *input.live;
+  const Request& request = live.request;
+  input.told = live.tells_prompt() ? input.tokens : input.chooses ? 1 : 0;
+  const std::uint32_t end = input.branch->sequence->length() + input.tokens;
+  for (std::uint32_t position = end - input.told; position < end; ++position) {
+    RowQuestion question{.logprobs = request.logprobs, .likeliest = request.top_logprobs};
+    if (!input.chooses || position + 1 < end) {
+      question.known = request.prompt[position + 1];
+    } else if (live.beams()) {
+      question.likeliest = std::max(2 * request.beam.width, request.top_logprobs);
+    } else if (request.tokens_max > 0) {
+      question.choices = asked_choices_.emplace_back(choices_of(live, *input.branch));
+    }
+    questions_.push_back(question);
+  }
+}
+
+// Those of all answers, where their first tokens come from the same logits.
+std::vector<Choice> Engine::choices_of(const LiveRequest& live, const Branch& branch) const {
+  std::vector<Choice> choices{{branch.sampler.options(), *branch.unit}};
+  for (std::uint32_t i = 1; !live.forked && i < live.request.samples; ++i) {
+    SamplerOptions options = live.request.sampling;
+    options.seed += i;
+    choices.push_back({options, Sampler(options).draw()});
+  }
+  return choices;
 }
 
 void Engine::take_choices(std::span<Input> inputs, std::span<const char> good) {
@@ -26,53 +59,88 @@ void Engine::take_choices(std::span<Input> inputs, std::span<const char> good) {
     if (!input.live->forked) note_cached(*input.live, false);
     input.live->forked = true;
     input.branch->unit.reset();
+    if (input.live->request.tokens_max == 0) {
+      end_without_tokens(*input.live);
+      continue;
+    }
     take_token(*input.live, *input.branch, {chosen_[i], 0, {}});
   }
 }
 
-void Engine::take_logits(std::span<Input> inputs, std::span<const char> good) {
-  const std::size_t vocab = model_.config().vocab_size;
+void Engine::take_told(std::span<Input> inputs, std::span<const char> good) {
   std::size_t row = 0;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (!inputs[i].chooses) continue;
+    if (inputs[i].told == 0) continue;
     LiveRequest& live = *inputs[i].live;
+    Branch& branch = *inputs[i].branch;
+    const bool chooses = inputs[i].chooses;
     // All beams of a request are next to each other.
-    std::vector<std::span<const float>> logits;
+    std::vector<RowAnswer*> rows;
     bool all_good = true;
-    const std::size_t first = i;
-    for (; i < inputs.size() && inputs[i].live == &live && inputs[i].chooses; ++i) {
-      logits.push_back(std::span<const float>(logits_).subspan(vocab * row++, vocab));
-      all_good = all_good && good[i] != 0;
-      if (!live.beams()) break;
+    const auto take = [&](std::size_t input) {
+      const auto answers = std::span(told_).subspan(row, inputs[input].told);
+      row += inputs[input].told;
+      all_good = all_good && good[input] != 0;
+      if (all_good && live.tells_prompt()) take_prompt(live, *inputs[input].branch, answers);
+      rows.push_back(&answers.back());
+    };
+    take(i);
+    while (live.beams() && i + 1 < inputs.size() && inputs[i + 1].live == &live &&
+           inputs[i + 1].told > 0) {
+      take(++i);
     }
-    if (live.beams()) --i;
-    if (!all_good) continue;
-    Branch& branch = *inputs[first].branch;
-    const bool is_first = !live.forked;
-    if (is_first) {
-      note_cached(live, live.width() > 1);
-      live.forked = true;
-    }
-    if (live.beams()) {
-      step_beams(live, logits);
-    } else if (!is_first || fork_samples(live)) {
-      for (std::size_t b = 0; b < (is_first ? live.branches.size() : 1); ++b) {
-        Branch& each = is_first ? *live.branches[b] : branch;
-        take_token(live, each, choose_by(live, each, logits.front()));
-        if (live.result.error) break;
-      }
-    }
+    if (all_good && chooses) take_rows(live, branch, rows);
   }
 }
 
-ChosenToken Engine::choose_by(LiveRequest& live, Branch& branch, std::span<const float> logits) {
-  if (!branch.unit) branch.unit = branch.sampler.draw();
-  ChosenToken chosen{choose(logits, branch.sampler.options(), *branch.unit), 0, {}};
-  branch.unit.reset();
-  if (!live.request.logprobs) return chosen;
-  chosen.logprob = static_cast<float>(logits[chosen.token] - log_sum_exp(logits));
-  if (live.request.top_logprobs > 0) chosen.top = top_logprobs(logits, live.request.top_logprobs);
-  return chosen;
+// What is told of the rows that end the branch's sequence. Rows that are computed again tell
+// nothing new.
+void Engine::take_prompt(LiveRequest& live, const Branch& branch, std::span<RowAnswer> answers) {
+  const auto& prompt = live.request.prompt;
+  std::size_t position = branch.sequence->length() - answers.size();
+  for (RowAnswer& answer : answers) {
+    const std::size_t next = ++position;
+    if (next == prompt.size() || next != live.told.size() + 1) continue;
+    live.told.push_back({prompt[next], answer.known, std::move(answer.likeliest)});
+  }
+}
+
+// `rows`: of the tokens that come next, of all beams or of one answer.
+void Engine::take_rows(LiveRequest& live, Branch& branch, std::span<RowAnswer* const> rows) {
+  const bool is_first = !live.forked;
+  if (is_first) {
+    if (live.request.prompt_logprobs) live.listener->prompt(std::move(live.told));
+    note_cached(live, live.width() > 1);
+    live.forked = true;
+  }
+  if (live.request.tokens_max == 0) return end_without_tokens(live);
+  if (live.beams()) return step_beams(live, rows);
+  if (is_first && !fork_samples(live)) return;
+  RowAnswer& row = *rows.front();
+  for (std::size_t i = 0; i < row.chosen.size(); ++i) {
+    Branch& each = is_first ? *live.branches[i] : branch;
+    if (i > 0) each.sampler.draw();  // as choices_of() did
+    each.unit.reset();
+    ChosenToken chosen{row.chosen[i].token, row.chosen[i].logprob, {}};
+    if (live.request.top_logprobs > 0) chosen.top = row.likeliest;
+    take_token(live, each, std::move(chosen));
+    if (live.result.error) break;
+  }
+}
+
+// The prompt is all that was to be computed.
+void Engine::end_without_tokens(LiveRequest& live) {
+  if (live.beams()) {
+    live.hypotheses.resize(live.request.samples);
+    for (Answer& answer : live.hypotheses) answer.finish = FinishReason::tokens_max;
+    return end(live, FinishReason::tokens_max);
+  }
+  for (std::uint32_t i = 1; i < live.request.samples; ++i) {
+    live.branches.push_back(std::make_unique<Branch>(i, live.request.sampling));
+  }
+  for (std::size_t i = 0; i < live.branches.size(); ++i) {
+    end_answer(live, *live.branches[i], FinishReason::tokens_max);
+  }
 }
 
 void Engine::take_token(LiveRequest& live, Branch& branch, ChosenToken chosen) {
@@ -87,7 +155,7 @@ void Engine::take_token(LiveRequest& live, Branch& branch, ChosenToken chosen) {
   branch.answer.tokens.push_back(std::move(chosen));
   if (branch.answer.tokens.size() == live.request.tokens_max) {
     end_answer(live, branch, FinishReason::tokens_max);
-  } else if (branch.sequence->length() == model_.config().positions_max) {
+  } else if (branch.tokens.size() >= model_.config().positions_max) {
     end_answer(live, branch, FinishReason::context_full);
   }
 }
@@ -126,21 +194,23 @@ std::unique_ptr<Branch> Engine::fork(LiveRequest& live, const Branch& from, std:
     return nullptr;
   }
   branch->fill = std::make_unique<PrefixFill>(parts_, live.space, branch->tokens, *branch->sequence,
-                                              live.request.cache_deadline);
+                                              live.wait);
   branch->fill->copy_from(*from.fill);
   return branch;
 }
 
-// `logits` are those of the beams, in their order.
-void Engine::step_beams(LiveRequest& live, std::span<const std::span<const float>> logits) {
+// `rows` are those of the beams, in their order.
+void Engine::step_beams(LiveRequest& live, std::span<RowAnswer* const> rows) {
   if (live.result.first_token.count() == 0) {
     live.result.first_token = Clock::now() - live.submitted;
   }
   const BeamOptions& options = live.request.beam;
   std::vector<double> sums;
+  std::vector<std::span<const TokenLogprob>> likeliest;
   for (const auto& branch : live.branches) sums.push_back(branch->answer.logprob_sum);
-  const BeamStep step =
-      choose_beams(sums, logits, options.width, [&](Token token) { return is_end(live, token); });
+  for (const RowAnswer* row : rows) likeliest.emplace_back(row->likeliest);
+  const BeamStep step = choose_beams(sums, likeliest, options.width,
+                                     [&](Token token) { return is_end(live, token); });
   for (const BeamChoice& choice : step.finished) {
     Answer answer = live.branches[choice.parent]->answer;
     answer.finish = FinishReason::end_token;
@@ -158,7 +228,9 @@ void Engine::step_beams(LiveRequest& live, std::span<const std::span<const float
     ChosenToken chosen{
         choice.token, static_cast<float>(choice.logprob_sum - sums[choice.parent]), {}};
     if (live.request.top_logprobs > 0) {
-      chosen.top = top_logprobs(logits[choice.parent], live.request.top_logprobs);
+      const auto top = likeliest[choice.parent].first(
+          std::min<std::size_t>(live.request.top_logprobs, likeliest[choice.parent].size()));
+      chosen.top.assign(top.begin(), top.end());
     }
     beam->tokens.push_back(choice.token);
     beam->answer.tokens.push_back(std::move(chosen));
@@ -185,7 +257,7 @@ bool Engine::beams_are_done(const LiveRequest& live) const {
   if (live.branches.empty()) return true;
   const std::size_t tokens = live.branches.front()->answer.tokens.size();
   if (tokens == live.request.tokens_max) return true;
-  if (live.branches.front()->sequence->length() == model_.config().positions_max) return true;
+  if (live.branches.front()->tokens.size() >= model_.config().positions_max) return true;
   const BeamOptions& options = live.request.beam;
   if (live.hypotheses.size() < options.width) return false;
   if (options.early_stopping) return true;

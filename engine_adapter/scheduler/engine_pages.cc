@@ -90,6 +90,8 @@ void Engine::start(LiveRequest& live) {
   queue_.expect(request.client, live.expected_tokens);
   live.rank = next_rank_++;
   live.result.queued = Clock::now() - live.submitted;
+  // A daemon that answers nobody had the time in the queue, too.
+  if (worker_.silent()) live.wait.spend(live.result.queued);
   metrics_.prompt_tokens += request.prompt.size();
   live.branches.push_back(std::make_unique<Branch>(0, request.sampling));
   Branch& branch = *live.branches.back();
@@ -100,8 +102,13 @@ void Engine::start(LiveRequest& live) {
 
 void Engine::start_branch(LiveRequest& live, Branch& branch, LoadPolicy policy) {
   branch.sequence = std::make_unique<Sequence>(pool_, live.space.id, live.tokens_most);
-  branch.fill = std::make_unique<PrefixFill>(parts_, live.space, branch.tokens, *branch.sequence,
-                                             live.request.cache_deadline);
+  branch.fill =
+      std::make_unique<PrefixFill>(parts_, live.space, branch.tokens, *branch.sequence, live.wait);
+  // A row whose logits are still to be looked at is computed.
+  if (live.tells_prompt()) {
+    branch.fill->take_at_most(
+        static_cast<std::uint32_t>(live.told.size() / pool_.layout().block_tokens));
+  }
   branch.fill->plan(policy);
 }
 

@@ -73,8 +73,8 @@ bool Engine::advance_parking(LiveRequest& live) {
     branch->hold_ticket->cache = live.space.cache;
     branch->hold_ticket->tokens = branch->tokens;
     branch->hold_ticket->range = {0, branch->sequence->blocks_complete()};
-    branch->hold_ticket->deadline = Clock::now() + live.request.cache_deadline;
-    if (branch->sequence->blocks_complete() == 0) {
+    branch->hold_ticket->deadline = live.wait.deadline(Clock::now());
+    if (branch->sequence->blocks_complete() == 0 || worker_.silent() || live.wait.over()) {
       branch->hold_ticket->answered.store(true);
     } else {
       worker_.ask(branch->hold_ticket);
@@ -99,7 +99,10 @@ bool Engine::take_holds(LiveRequest& live) {
   for (const auto& branch : live.branches) {
     if (branch->ended || !branch->hold_ticket->answer) continue;
     auto& answer = *branch->hold_ticket->answer;
-    if (!answer) continue;
+    if (!answer) {
+      if (answer.error().code == Errc::deadline) live.wait.give_up();
+      continue;
+    }
     all = all && answer->blocks() == branch->sequence->blocks_complete();
     branch->hold.emplace(std::move(*answer));
   }

@@ -85,18 +85,22 @@ void Engine::add_prompts(std::vector<Input>& inputs, std::uint32_t& budget) {
   auto order = running();
   std::ranges::stable_sort(
       order, {}, [&](const LiveRequest* live) { return queue_.served(live->request.client); });
+  std::uint32_t told = told_rows_max_;
   for (LiveRequest* const live : order) {
     for (const auto& branch : live->branches) {
+      if (live->tells_prompt() && told == 0) continue;
       if (budget == 0 || branch->ended || live->state != State::running) continue;
       if (live->forked && branch->pending() == 1) continue;
       if (!can_compute(*live, *branch) || live->state != State::running) continue;
       if (live->forked && branch->pending() == 1) continue;
-      const std::uint32_t tokens = chunk_of(*live, *branch, budget);
+      const std::uint32_t most = live->tells_prompt() ? std::min(budget, told) : budget;
+      const std::uint32_t tokens = chunk_of(*live, *branch, most);
       if (!has_pages(*live, *branch, tokens)) continue;
       // Of a branch on its way back the last token goes as the others do, in a step of answers.
       const bool chooses = tokens == branch->pending() && !live->forked;
       inputs.push_back({live, branch.get(), tokens, chooses, nullptr});
       budget -= tokens;
+      if (live->tells_prompt()) told -= tokens;
     }
   }
 }
@@ -150,8 +154,8 @@ std::vector<Engine::Input> Engine::trusting_input() {
       if (!task) continue;
       const std::uint32_t was_complete = branch->sequence->blocks_complete();
       branch->fill->trust(*task);
-      const std::uint32_t tokens =
-          std::min(chunk_of(*live, *branch, step_tokens_), branch->pending());
+      const std::uint32_t most = live->tells_prompt() ? told_rows_max_ : step_tokens_;
+      const std::uint32_t tokens = std::min(chunk_of(*live, *branch, most), branch->pending());
       if (has_pages(*live, *branch, tokens)) {
         const bool chooses = tokens == branch->pending();
         return {{live, branch.get(), tokens, chooses, task}};
@@ -166,21 +170,23 @@ std::vector<Engine::Input> Engine::trusting_input() {
   return {};
 }
 
-// Where a row's bits depend on its step, answers whose logits are looked at on the host have a step
-// of their own, so that the others' stay what they are without them.
+// Where a row's bits depend on its step, answers whose logits are asked about have a step of their
+// own, so that the others' stay what they are without them.
 void Engine::run(std::vector<Input>& inputs) {
-  const auto looks = [&](const Input& input) { return input.chooses && wants_logits(*input.live); };
-  const bool any = std::ranges::any_of(inputs, looks);
+  const auto is_told_of = [&](const Input& input) { return is_told(input); };
+  const bool any = std::ranges::any_of(inputs, is_told_of);
   if (!any || model_.rows_are_independent()) return run_part(inputs, any);
-  const auto rest = std::stable_partition(inputs.begin(), inputs.end(), looks);
+  const auto rest = std::stable_partition(inputs.begin(), inputs.end(), is_told_of);
   run_part({inputs.begin(), rest}, true);
   if (rest != inputs.end()) run_part({rest, inputs.end()}, false);
 }
 
-void Engine::run_part(std::span<Input> inputs, bool logits) {
+void Engine::run_part(std::span<Input> inputs, bool telling) {
   std::vector<StepInput> steps;
   std::vector<Choice> choices;
   std::size_t choosing = 0;
+  questions_.clear();
+  asked_choices_.clear();
   for (Input& input : inputs) {
     Branch& branch = *input.branch;
     Sequence& sequence = *branch.sequence;
@@ -190,10 +196,11 @@ void Engine::run_part(std::span<Input> inputs, bool logits) {
     const auto shared =
         blocks_matchable(input.live->request.prompt.size(), block_tokens) * block_tokens;
     const Stage stage = sequence.length() < shared ? Stage::prompt : Stage::answer;
-    steps.push_back({&sequence, tokens, input.chooses ? 1U : 0U, stage});
     if (input.chooses && !branch.unit) branch.unit = branch.sampler.draw();
     choices.push_back({branch.sampler.options(), branch.unit.value_or(0)});
     if (input.chooses) ++choosing;
+    if (telling) ask(input);
+    steps.push_back({&sequence, tokens, telling ? input.told : input.chooses ? 1U : 0U, stage});
   }
   LayerGate gate;
   if (inputs.front().trusted) {
@@ -203,25 +210,26 @@ void Engine::run_part(std::span<Input> inputs, bool logits) {
   }
   const auto begun = Clock::now();
   Result<void> done;
-  if (choosing > 0 && !logits) {
+  if (telling) {
+    told_.resize(questions_.size());
+    done = model_.step_and_tell(steps, questions_, told_, gate);
+  } else if (choosing > 0) {
     chosen_.assign(inputs.size(), 0);
     done = model_.step_and_choose(steps, choices, chosen_, gate);
   } else {
-    logits_.resize(choosing * model_.config().vocab_size);
-    done = model_.step(steps, logits_, gate);
+    done = model_.step(steps, {}, gate);
   }
   if (!done) {
     for (Input& input : inputs) fail(*input.live, done.error());
     return;
   }
-  const bool waited = choosing > 0 || model_.stream().handle == nullptr;
+  const bool waited = telling || choosing > 0 || model_.stream().handle == nullptr;
   measure(inputs, waited, begun);
   std::vector<char> good;
   for (Input& input : inputs) good.push_back(settle(input, waited) ? 1 : 0);
-  if (choosing == 0) return;
-  if (logits) {
-    take_logits(inputs, good);
-  } else {
+  if (telling) {
+    take_told(inputs, good);
+  } else if (choosing > 0) {
     take_choices(inputs, good);
   }
 }

@@ -22,7 +22,7 @@ struct GenerateRequest {
   std::vector<Token> prompt;
   std::uint32_t tokens_max = 0;  // at least 1
   SamplerOptions sampling{};
-  std::chrono::milliseconds cache_deadline{1000};  // for each answer of the daemon
+  std::chrono::milliseconds cache_deadline{1000};  // as Request::cache_deadline
 };
 
 struct GenerateResult {

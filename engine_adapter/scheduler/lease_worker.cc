@@ -2,13 +2,16 @@
 
 namespace kvtier::engine {
 
-void LeaseTicket::ask_now() {
-  if (given_up.load() || Clock::now() >= deadline) {
-    answer.emplace(make_error(Errc::deadline, "the request's deadline passed before its lease"));
+void LeaseWorker::ask_now(LeaseTicket& ticket) {
+  if (ticket.given_up.load() || Clock::now() >= ticket.deadline) {
+    ticket.answer.emplace(
+        make_error(Errc::deadline, "the request's deadline passed before its lease"));
   } else {
-    answer.emplace(cache->lease(tokens, range, deadline));
+    ticket.answer.emplace(ticket.cache->lease(ticket.tokens, ticket.range, ticket.deadline));
+    const auto& answer = *ticket.answer;
+    silent_.store(!answer && answer.error().code == Errc::deadline, std::memory_order_relaxed);
   }
-  answered.store(true, std::memory_order_release);
+  ticket.answered.store(true, std::memory_order_release);
 }
 
 ThreadLeases::ThreadLeases(std::function<void()> answered)
@@ -39,7 +42,7 @@ void ThreadLeases::run() {
     const auto ticket = std::move(tickets_.front());
     tickets_.pop_front();
     lock.unlock();
-    ticket->ask_now();
+    ask_now(*ticket);
     answered_();
     lock.lock();
   }

@@ -26,20 +26,26 @@ struct LeaseTicket {
 
   std::atomic<bool> answered{false};
   std::optional<Result<Lease>> answer;
-
-  void ask_now();
 };
 
 class LeaseWorker {
  public:
   virtual ~LeaseWorker() = default;
   virtual void ask(std::shared_ptr<LeaseTicket> ticket) = 0;
+  // Whether the last question was not answered in time. Any thread.
+  bool silent() const noexcept { return silent_.load(std::memory_order_relaxed); }
+
+ protected:
+  void ask_now(LeaseTicket& ticket);
+
+ private:
+  std::atomic<bool> silent_{false};
 };
 
 // Asks at once, on the caller's thread.
 class DirectLeases final : public LeaseWorker {
  public:
-  void ask(std::shared_ptr<LeaseTicket> ticket) override { ticket->ask_now(); }
+  void ask(std::shared_ptr<LeaseTicket> ticket) override { ask_now(*ticket); }
 };
 
 class ThreadLeases final : public LeaseWorker {

@@ -11,6 +11,9 @@ namespace kvtier::engine {
 inline constexpr std::uint32_t kSamplesMax = 128;
 inline constexpr std::uint32_t kBeamsMax = 64;
 inline constexpr std::uint32_t kTopLogprobsMax = 20;
+// Logits of a step that are looked at for the prompts' tokens, and the rows they are of.
+inline constexpr std::size_t kToldBytesMax = std::size_t{64} << 20;
+inline constexpr std::uint32_t kToldRowsMax = 1024;
 inline constexpr std::uint32_t kStopTokensMax = 256;
 inline constexpr std::uint32_t kRunningMax = 4096;
 inline constexpr std::uint32_t kWaitingMax = 1U << 20;

@@ -50,6 +50,7 @@ struct LiveRequest {
   Request request;
   std::shared_ptr<RequestListener> listener;
   CacheSpace space;
+  CacheWait wait;
   State state = State::waiting;
   bool forked = false;                // the first token has been chosen
   std::uint64_t rank = 0;             // in the order in which requests were first given pages
@@ -57,6 +58,7 @@ struct LiveRequest {
   std::uint32_t expected_tokens = 0;  // of its prompt, that may yet have to be computed
   std::vector<std::unique_ptr<Branch>> branches;
   std::vector<Answer> hypotheses;  // finished beams
+  std::vector<ChosenToken> told;   // of the prompt, from its second token on
 
   // While parking.
   std::vector<WriteBack> writes;
@@ -70,6 +72,8 @@ struct LiveRequest {
   // Of its branches once it has all of them.
   std::uint32_t width() const noexcept { return beams() ? request.beam.width : request.samples; }
   bool beams() const noexcept { return request.beam.width > 0; }
+  // The prompt's logits are looked at, and not all of them have been.
+  bool tells_prompt() const noexcept { return request.prompt_logprobs && !forked; }
   // Whether this one keeps its pages when the two cannot both have what they need.
   bool goes_before(const LiveRequest& other) const noexcept {
     if (request.priority != other.request.priority) {

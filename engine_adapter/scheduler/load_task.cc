@@ -86,6 +86,7 @@ bool Loads::take_lease(LoadTask& task) {
   if (!task.ticket->answered.load(std::memory_order_acquire)) return false;
   auto& answer = *task.ticket->answer;
   if (!answer || answer->blocks() == 0) {
+    task.late = !answer && answer.error().code == Errc::deadline;
     end(task, 0);
     return true;
   }
@@ -97,6 +98,7 @@ bool Loads::take_lease(LoadTask& task) {
 bool Loads::start_copies(LoadTask& task, Clock::time_point now) {
   const auto settled = task.lease->settled_at();
   if (!settled && now < task.ticket->deadline) return false;
+  task.late = !settled;
   const std::uint32_t ready =
       std::min({task.lease->wait_ready(now), task.lease->blocks(), task.blocks()});
   double from_disk = 0;

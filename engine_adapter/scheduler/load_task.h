@@ -32,6 +32,7 @@ struct LoadTask {
   std::vector<Tier> sources;         // of the blocks that are being copied, or were
   std::vector<std::byte*> in_place;  // of those, where the cache has it; null: in its page
   std::uint32_t good = 0;            // once ended: how many leading blocks are there
+  bool late = false;                 // not all of it was there by its deadline
   std::uint32_t users = 0;           // who wait for it
 
   std::shared_ptr<LeaseTicket> ticket;

@@ -9,13 +9,12 @@
 namespace kvtier::engine {
 
 PrefixFill::PrefixFill(const FillParts& parts, const CacheSpace& space,
-                       const std::vector<Token>& tokens, Sequence& sequence,
-                       std::chrono::milliseconds deadline)
+                       const std::vector<Token>& tokens, Sequence& sequence, CacheWait& wait)
     : parts_(parts),
       space_(space),
       tokens_(tokens),
       sequence_(sequence),
-      deadline_(deadline),
+      wait_(wait),
       block_tokens_(parts.pool.layout().block_tokens) {}
 
 BlockName PrefixFill::name(std::uint32_t block) {
@@ -31,9 +30,13 @@ BlockName PrefixFill::name(std::uint32_t block) {
 
 // ---- the plan
 
+std::uint32_t PrefixFill::matchable() const noexcept {
+  const auto blocks = static_cast<std::uint32_t>(blocks_matchable(tokens_.size(), block_tokens_));
+  return std::min(blocks, blocks_max_);
+}
+
 void PrefixFill::plan(LoadPolicy policy) {
-  const auto matchable =
-      static_cast<std::uint32_t>(blocks_matchable(tokens_.size(), block_tokens_));
+  const std::uint32_t matchable = this->matchable();
   while (ahead_.size() < matchable && take_found(static_cast<std::uint32_t>(ahead_.size()))) {
   }
   parts_.metrics.local_queries += std::uint64_t{matchable} * block_tokens_;
@@ -49,7 +52,7 @@ void PrefixFill::plan(LoadPolicy policy) {
   parts_.metrics.cache_queries += std::uint64_t{matchable - local} * block_tokens_;
   reserve_ahead(std::min(match.blocks, matchable));
   if (std::ranges::count(ahead_, State::missing, &Ahead::state) == 0) return count_lookup();
-  decide(policy, match);
+  decide(wait_.over() ? LoadPolicy::always_compute : policy, match);
   switch (plan_.mode) {
     case LoadMode::none:
       break;
@@ -69,13 +72,14 @@ void PrefixFill::plan(LoadPolicy policy) {
   }
 }
 
-// The daemon counts the lookups of requests that lease nothing, too.
+// The daemon counts the lookups of requests that lease nothing, too. Nobody waits for the answer,
+// but it tells when a daemon that was silent is back.
 void PrefixFill::count_lookup() {
   if (next_block() != 0 || (!ahead_.empty() && ahead_.front().state != State::missing)) return;
   auto ticket = std::make_shared<LeaseTicket>();
   ticket->cache = space_.cache;
   ticket->tokens = tokens_;
-  ticket->deadline = Clock::now() + deadline_;
+  ticket->deadline = Clock::now() + wait_.longest();
   parts_.worker.ask(std::move(ticket));
 }
 
@@ -148,7 +152,7 @@ std::uint32_t PrefixFill::blocks_in_time() const {
   const LinkRate& disk = parts_.costs.disk();
   if (!disk.known() || disk.per_unit_s() <= 0) return kNone;
   const double record = static_cast<double>(parts_.pool.layout().record_bytes);
-  const double part = std::chrono::duration<double>(deadline_).count() * kPieceDeadlinePart;
+  const double part = std::chrono::duration<double>(wait_.longest()).count() * kPieceDeadlinePart;
   return static_cast<std::uint32_t>(std::clamp(part / (disk.per_unit_s() * record), 1.0, 1e6));
 }
 
@@ -157,13 +161,13 @@ std::uint32_t PrefixFill::blocks_in_time() const {
 void PrefixFill::start_runs() {
   const auto end = blocks_planned();
   const std::uint32_t most = blocks_in_time();
-  Deadline deadline = Clock::now() + deadline_;
-  for (std::uint32_t first = 0; first < end;) {
+  Deadline deadline = wait_.deadline(Clock::now());
+  for (std::uint32_t first = 0; first < end && !wait_.over();) {
     std::uint32_t last = first;
     while (last < end && last - first < most && ahead_[last].state == State::missing) ++last;
     if (last > first) {
       start_range(first, last, deadline);
-      deadline += std::chrono::duration_cast<Clock::duration>(deadline_ * kPieceDeadlinePart);
+      deadline += std::chrono::duration_cast<Clock::duration>(wait_.longest() * kPieceDeadlinePart);
     }
     first = std::max(last, first + 1);
   }
@@ -180,6 +184,12 @@ void PrefixFill::start_range(std::uint32_t first, std::uint32_t end, Deadline de
       parts_.loads.start(space_.cache, tokens_, {first, end}, names, std::move(pages), deadline);
   for (std::uint32_t block = first; block < end; ++block) {
     ahead_[block] = {State::waiting, task, block - first, false};
+  }
+  // Asked on this thread, it may be known already that nobody answers.
+  const LeaseTicket& ticket = *task->ticket;
+  if (ticket.answered.load(std::memory_order_acquire) && !*ticket.answer &&
+      ticket.answer->error().code == Errc::deadline) {
+    wait_.give_up();
   }
   used_.push_back(std::move(task));
 }
@@ -214,7 +224,7 @@ std::uint32_t PrefixFill::share_of_loading(std::uint32_t front) const {
 }
 
 void PrefixFill::extend() {
-  while (unasked_end_ > front() && pieces_in_flight() < kPiecesInFlight) {
+  while (!wait_.over() && unasked_end_ > front() && pieces_in_flight() < kPiecesInFlight) {
     // Only a run of missing blocks can be asked for at once.
     if (ahead_[unasked_end_ - 1].state != State::missing) {
       --unasked_end_;
@@ -235,7 +245,7 @@ void PrefixFill::extend() {
     for (std::uint32_t block = unasked_end_; block > first; --block) {
       if (ahead_[block - 1].state != State::missing) first = block;
     }
-    start_range(first, unasked_end_, Clock::now() + deadline_);
+    start_range(first, unasked_end_, wait_.deadline(Clock::now()));
     unasked_end_ = first;
   }
 }
@@ -265,9 +275,7 @@ bool PrefixFill::advance() {
 
 bool PrefixFill::take_next() {
   needs_page_ = false;
-  const auto matchable =
-      static_cast<std::uint32_t>(blocks_matchable(tokens_.size(), block_tokens_));
-  while (sequence_.length() % block_tokens_ == 0 && next_block() < matchable) {
+  while (sequence_.length() % block_tokens_ == 0 && next_block() < matchable()) {
     const std::uint32_t block = next_block();
     if (block >= blocks_planned()) {
       // Another request may have made it meanwhile.
@@ -276,7 +284,7 @@ bool PrefixFill::take_next() {
       if (!take_found(block)) return true;
     }
     if (ahead_[block].state == State::waiting) take_arrived(block);
-    if (ahead_[block].state == State::waiting) return false;
+    if (ahead_[block].state == State::waiting && !waited_enough()) return false;
     if (ahead_[block].state == State::missing) {
       needs_page_ = !sequence_.make_own(block);
       return !needs_page_;
@@ -286,14 +294,42 @@ bool PrefixFill::take_next() {
   return true;
 }
 
+// Whether it is time to compute the next block, which is on its way, and those behind it.
+bool PrefixFill::waited_enough() {
+  const auto now = Clock::now();
+  if (!waiting_since_) waiting_since_ = now;
+  if (!wait_.over() && now - *waiting_since_ < wait_.left()) return false;
+  wait_.give_up();
+  stop_waiting();
+  return true;
+}
+
+// A copy that is under way goes on into its own page.
+void PrefixFill::stop_waiting() {
+  waiting_since_.reset();
+  for (Ahead& ahead : ahead_) {
+    if (ahead.state == State::waiting && !ahead.task->ended()) ahead.state = State::missing;
+  }
+  std::erase_if(used_, [&](const auto& task) {
+    if (task->ended()) return false;
+    parts_.loads.leave(*task);
+    return true;
+  });
+}
+
 void PrefixFill::take_arrived(std::uint32_t block) {
   Ahead& ahead = ahead_[block];
   if (!ahead.task->ended()) return;
+  const auto waited = waiting_since_ ? Clock::now() - *waiting_since_ : Clock::duration::zero();
+  waiting_since_.reset();
   if (ahead.index >= ahead.task->good) {
     ahead.state = State::missing;
+    wait_.spend(waited);
+    if (ahead.task->late && !ahead.shared) wait_.give_up();
     return;
   }
   ahead.state = State::here;
+  wait_.news();
   std::byte* const in_place = ahead.task->in_place[ahead.index];
   if (in_place == nullptr) return;
   sequence_.use_record(block, in_place);

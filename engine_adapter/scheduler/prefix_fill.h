@@ -8,11 +8,13 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "engine_adapter/engine/sequence.h"
 #include "engine_adapter/scheduler/cache_spaces.h"
+#include "engine_adapter/scheduler/cache_wait.h"
 #include "engine_adapter/scheduler/load_task.h"
 #include "engine_adapter/scheduler/offers.h"
 #include "engine_adapter/scheduler/scheduler_options.h"
@@ -34,12 +36,15 @@ struct FillParts {
 
 class PrefixFill {
  public:
-  // `tokens` and `sequence`, which is empty, outlive it.
+  // `tokens`, `sequence`, which is empty, and `wait`, which is the request's, outlive it.
   PrefixFill(const FillParts& parts, const CacheSpace& space, const std::vector<Token>& tokens,
-             Sequence& sequence, std::chrono::milliseconds deadline);
+             Sequence& sequence, CacheWait& wait);
   ~PrefixFill() { leave_all(); }
   PrefixFill(const PrefixFill&) = delete;
   PrefixFill& operator=(const PrefixFill&) = delete;
+
+  // Before plan(): blocks behind the first `blocks` are computed wherever they are.
+  void take_at_most(std::uint32_t blocks) noexcept { blocks_max_ = blocks; }
 
   // Takes what the engine has, and decides about what the cache has. Once.
   void plan(LoadPolicy policy);
@@ -101,12 +106,15 @@ class PrefixFill {
   std::uint32_t blocks_in_time() const;
   void start_range(std::uint32_t first, std::uint32_t end, Deadline deadline);
   void count_lookup();
+  bool waited_enough();
+  void stop_waiting();
   void wait_for(std::uint32_t block, const BlockStore::Found& found);
   void take_arrived(std::uint32_t block);
   void adopt(std::uint32_t block);
   void leave_all();
   std::uint32_t share_of_loading(std::uint32_t front) const;
   std::uint32_t pieces_in_flight() const;
+  std::uint32_t matchable() const noexcept;
   std::uint32_t next_block() const noexcept { return sequence_.length() / block_tokens_; }
   // The first block of which nothing is there.
   std::uint32_t front() const noexcept {
@@ -117,8 +125,10 @@ class PrefixFill {
   const CacheSpace space_;
   const std::vector<Token>& tokens_;
   Sequence& sequence_;
-  const std::chrono::milliseconds deadline_;
+  CacheWait& wait_;
+  std::optional<Clock::time_point> waiting_since_;  // for a block on its way
   const std::uint32_t block_tokens_;
+  std::uint32_t blocks_max_ = kNone;
   std::vector<Key> keys_;
   std::vector<Ahead> ahead_;       // of the blocks that were planned
   std::uint32_t unasked_end_ = 0;  // both at once: blocks before it may still be asked for

@@ -31,7 +31,7 @@ struct BeamOptions {
 
 struct Request {
   std::vector<Token> prompt;
-  std::uint32_t tokens_max = 0;    // of each answer; at least 1
+  std::uint32_t tokens_max = 0;    // of each answer; 0: the prompt is computed, no token chosen
   SamplerOptions sampling{};       // answer i draws with the seed sampling.seed + i
   std::uint32_t samples = 1;       // answers; with beam search, of the best hypotheses
   BeamOptions beam{};              // with temperature 0
@@ -40,6 +40,9 @@ struct Request {
 
   bool logprobs = false;           // of the chosen tokens, at temperature 1, before top_k and top_p
   std::uint32_t top_logprobs = 0;  // and of so many likeliest tokens; needs `logprobs`
+  // The same of the prompt's tokens but the first; needs `logprobs`. Nothing of the prompt is taken
+  // from the cache: what was not computed has no logits.
+  bool prompt_logprobs = false;
 
   // KV is shared among requests with the same salt only.
   std::string cache_salt;
@@ -47,15 +50,9 @@ struct Request {
   std::string client;
   // Among a client's requests the higher go first, and among all the lowest is parked first.
   std::int32_t priority = 0;
-  // The longest that the request waits for one answer of the daemon.
+  // The longest that the request waits for the cache while nothing comes: over all that it asks,
+  // not for each answer (CacheWait).
   std::chrono::milliseconds cache_deadline{1000};
-};
-
-struct TokenLogprob {
-  Token token = 0;
-  float logprob = 0;
-
-  friend bool operator==(const TokenLogprob&, const TokenLogprob&) = default;
 };
 
 struct ChosenToken {
@@ -113,6 +110,8 @@ struct RequestResult {
 class RequestListener {
  public:
   virtual ~RequestListener() = default;
+  // With Request::prompt_logprobs: the prompt's tokens but the first. Before all else.
+  virtual void prompt(std::vector<ChosenToken>) {}
   // The next token of answer `sample`, as soon as it is chosen; not of beams, which are known only
   // at the end.
   virtual void token(std::uint32_t sample, const ChosenToken& chosen) = 0;

@@ -1,5 +1,6 @@
 #include "engine_adapter/server/api_error.h"
 
+#include <cstdio>
 #include <stdexcept>
 
 namespace kvtier::engine::server {
@@ -16,6 +17,11 @@ const char* type_of(unsigned status) noexcept {
     default:
       return status >= 500 ? "server_error" : "invalid_request_error";
   }
+}
+
+ApiError logged(unsigned status, const Error& error, const char* told) {
+  std::fprintf(stderr, "kvtier-engine: a request failed: %s\n", error.message.c_str());
+  return {.status = status, .message = told};
 }
 
 nlohmann::ordered_json text_or_null(const std::string& text) {
@@ -46,13 +52,16 @@ ApiError to_api(const Error& error) {
     case Errc::refused:
       return {.status = 429, .message = error.message, .code = "too_many_requests"};
     default:
-      return {.status = 500, .message = error.message};
+      return logged(500, error, "the engine could not take the request; its log says why");
   }
 }
 
 // By then it is nothing that the client could mend.
 ApiError to_api_once_taken(const Error& error) {
-  return {.status = error.code == Errc::no_space ? 503U : 500U, .message = error.message};
+  if (error.code == Errc::no_space) {
+    return logged(503, error, "the engine's memory is full; try again later");
+  }
+  return logged(500, error, "the engine failed while it answered; its log says why");
 }
 
 void throw_exception_from_error(const ApiError& error, const boost::source_location&) {

@@ -24,7 +24,9 @@ template <class T>
 using ApiResult = boost::system::result<T, ApiError>;
 
 ApiError bad_request(std::string param, std::string message);
-// What a kvtier error is to a client: of a request that was not taken, and of one that was.
+// What a kvtier error is to a client: of a request that was not taken, and of one that was. What no
+// client can mend is the operator's: its message, which may name files of this machine, goes to the
+// log alone.
 ApiError to_api(const Error& error);
 ApiError to_api_once_taken(const Error& error);
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
+#include "engine_adapter/server/api_fields.h"
 #include "engine_adapter/server/limits.h"
 
 namespace kvtier::engine::server {
@@ -16,90 +16,10 @@ constexpr std::array kIgnored{"metadata",
                               "parallel_tool_calls",
                               "safety_identifier",
                               "prompt_cache_key",
+                              "prompt_cache_retention",
                               "skip_special_tokens",
                               "spaces_between_special_tokens",
                               "request_id"};
-
-// Reads the fields of one object and remembers the first that does not hold, and which were read.
-class Fields {
- public:
-  explicit Fields(const OrderedJson& object) : object_(object) {}
-
-  const OrderedJson* find(const char* key) {
-    seen_.emplace_back(key);
-    const auto at = object_.find(key);
-    return at == object_.end() || at->is_null() ? nullptr : &*at;
-  }
-  void fail(const char* key, const std::string& message) {
-    if (!error_) error_ = bad_request(key, std::string(key) + ": " + message);
-  }
-  std::optional<double> number(const char* key, double low, double high) {
-    const OrderedJson* value = find(key);
-    if (value == nullptr) return {};
-    if (value->is_number() && value->get<double>() >= low && value->get<double>() <= high) {
-      return value->get<double>();
-    }
-    fail(key, value->dump() + " is not a number from " + OrderedJson(low).dump() + " to " +
-                  OrderedJson(high).dump());
-    return {};
-  }
-  std::optional<std::int64_t> whole(const char* key, std::int64_t low, std::int64_t high) {
-    const OrderedJson* value = find(key);
-    if (value == nullptr) return {};
-    const bool fits = value->is_number_integer() &&
-                      !(value->is_number_unsigned() && value->get<std::uint64_t>() > INT64_MAX) &&
-                      value->get<std::int64_t>() >= low && value->get<std::int64_t>() <= high;
-    if (fits) return value->get<std::int64_t>();
-    fail(key, value->dump() + " is not a whole number from " + std::to_string(low) + " to " +
-                  std::to_string(high));
-    return {};
-  }
-  std::optional<std::uint32_t> count(const char* key, std::int64_t low, std::int64_t high) {
-    const auto value = whole(key, low, high);
-    if (!value) return {};
-    return static_cast<std::uint32_t>(*value);
-  }
-  bool flag(const char* key, bool otherwise) {
-    const OrderedJson* value = find(key);
-    if (value == nullptr) return otherwise;
-    if (value->is_boolean()) return value->get<bool>();
-    fail(key, value->dump() + " is not true or false");
-    return otherwise;
-  }
-  std::string text(const char* key, std::size_t bytes_max) {
-    const OrderedJson* value = find(key);
-    if (value == nullptr) return {};
-    if (value->is_string() && value->get_ref<const std::string&>().size() <= bytes_max) {
-      return value->get<std::string>();
-    }
-    fail(key, "is not a text of at most " + std::to_string(bytes_max) + " bytes");
-    return {};
-  }
-  // Fields that ask for what there is not: fine while they ask for nothing.
-  void refuse_unless(const char* key, bool (*nothing)(const OrderedJson&), const char* why) {
-    const OrderedJson* value = find(key);
-    if (value != nullptr && !nothing(*value)) fail(key, why);
-  }
-  void refuse_unknown() {
-    for (const auto& [key, value] : object_.items()) {
-      const std::string& written = key;
-      const auto is = [&written](const std::string& other) { return other == written; };
-      if (std::any_of(seen_.begin(), seen_.end(), is) ||
-          std::any_of(kIgnored.begin(), kIgnored.end(), is)) {
-        continue;
-      }
-      if (!error_) {
-        error_ = bad_request(key, "the field '" + key + "' is not supported; leave it out");
-      }
-    }
-  }
-  const std::optional<ApiError>& error() const noexcept { return error_; }
-
- private:
-  const OrderedJson& object_;
-  std::vector<std::string> seen_;
-  std::optional<ApiError> error_;
-};
 
 bool is_zero(const OrderedJson& value) {
   return value.is_number() && value.get<double>() == 0;
@@ -110,6 +30,76 @@ bool is_one(const OrderedJson& value) {
 bool is_empty(const OrderedJson& value) {
   return value.empty() || value == "";
 }
+bool is_false(const OrderedJson& value) {
+  return value == false;
+}
+bool is_never(const OrderedJson&) {
+  return false;
+}
+bool is_medium(const OrderedJson& value) {
+  return value == "medium" || value == "none";
+}
+bool is_no_choice(const OrderedJson& value) {
+  return value == "none" || value == "auto";
+}
+
+// Fields of the API, and of vLLM, that ask for what there is not. Clients send them with null or
+// with their defaults, which ask for nothing.
+struct Unsupported {
+  const char* key;
+  Fields::AsksNothing nothing;
+  const char* why;
+};
+constexpr const char* kLeaveOut = "is not supported; leave it out";
+constexpr const char* kOnlyFalse = "is not supported; supported is false";
+constexpr const char* kOnlyZero = "is not supported; supported is 0";
+constexpr Unsupported kUnsupported[] = {
+    {"presence_penalty", is_zero, kOnlyZero},
+    {"frequency_penalty", is_zero, kOnlyZero},
+    {"repetition_penalty", is_one, "is not supported; supported is 1"},
+    {"min_p", is_zero, kOnlyZero},
+    {"min_tokens", is_zero, kOnlyZero},
+    {"logit_bias", is_empty, kLeaveOut},
+    {"suffix", is_empty, kLeaveOut},
+    {"tools", is_empty, "is not supported: tool calls are not read from answers; leave it out"},
+    {"tool_choice", is_no_choice, kLeaveOut},
+    {"functions", is_empty, kLeaveOut},
+    {"function_call", is_no_choice, kLeaveOut},
+    {"response_format",
+     [](const OrderedJson& value) {
+       return value.is_object() && value.value("type", OrderedJson()) == "text";
+     },
+     "is not supported; supported is {\"type\": \"text\"}"},
+    {"modalities", [](const OrderedJson& value) { return value == OrderedJson::array({"text"}); },
+     "is not supported; supported is [\"text\"]"},
+    {"audio", is_never, kLeaveOut},
+    {"prediction", is_never, kLeaveOut},
+    {"web_search_options", is_never, kLeaveOut},
+    {"reasoning_effort", is_medium, "is not supported; leave it out, or use \"none\""},
+    {"verbosity", is_medium, "is not supported; supported is \"medium\""},
+    {"echo", is_false, "is not supported for chats"},
+    {"top_logprobs", is_zero, "is for chats; completions have logprobs"},
+    {"max_completion_tokens", is_never, "is for chats; completions have max_tokens"},
+    {"documents", is_empty, kLeaveOut},
+    {"chat_template", is_never, kLeaveOut},
+    {"mm_processor_kwargs", is_empty, kLeaveOut},
+    {"include_stop_str_in_output", is_false, kOnlyFalse},
+    {"return_tokens_as_token_ids", is_false, kOnlyFalse},
+    {"return_token_ids", is_false, kOnlyFalse},
+    {"prompt_logprobs", is_never, "is not supported; completions have echo and logprobs"},
+    {"truncate_prompt_tokens", is_never, kLeaveOut},
+    {"allowed_token_ids", is_empty, kLeaveOut},
+    {"bad_words", is_empty, kLeaveOut},
+    {"logits_processors", is_empty, kLeaveOut},
+    {"structured_outputs", is_never, kLeaveOut},
+    {"guided_json", is_never, kLeaveOut},
+    {"guided_regex", is_never, kLeaveOut},
+    {"guided_choice", is_never, kLeaveOut},
+    {"guided_grammar", is_never, kLeaveOut},
+    {"guided_decoding_backend", is_never, kLeaveOut},
+    {"kv_transfer_params", is_empty, kLeaveOut},
+    {"vllm_xargs", is_empty, kLeaveOut},
+};
 
 std::vector<std::string> read_stops(Fields& fields) {
   const OrderedJson* value = fields.find("stop");
@@ -133,7 +123,7 @@ std::vector<Token> read_tokens(const OrderedJson& list, const char* key, Fields&
   std::vector<Token> tokens;
   for (const OrderedJson& id : list) {
     if (!id.is_number_unsigned() || id.get<std::uint64_t>() > UINT32_MAX) {
-      fields.fail(key, id.dump() + " is not a token id");
+      fields.fail(key, shown(id) + " is not a token id");
       return {};
     }
     tokens.push_back(id.get<Token>());
@@ -151,12 +141,6 @@ void read_sampling(Fields& fields, ApiRequest& request) {
     request.sampling.seed = static_cast<std::uint64_t>(*seed);
     request.seeded = true;
   }
-  fields.refuse_unless("presence_penalty", is_zero, "is not supported; supported is 0");
-  fields.refuse_unless("frequency_penalty", is_zero, "is not supported; supported is 0");
-  fields.refuse_unless("repetition_penalty", is_one, "is not supported; supported is 1");
-  fields.refuse_unless("min_p", is_zero, "is not supported; supported is 0");
-  fields.refuse_unless("min_tokens", is_zero, "is not supported; supported is 0");
-  fields.refuse_unless("logit_bias", is_empty, "is not supported; leave it out");
 }
 
 void read_beam(Fields& fields, ApiRequest& request) {
@@ -193,7 +177,9 @@ void read_common(Fields& fields, ApiRequest& request) {
       inner.refuse_unknown();
       if (inner.error()) fields.fail("stream_options", inner.error()->message);
     }
-    if (!request.stream) fields.fail("stream_options", "is for stream = true only");
+    if (!request.stream && request.include_usage) {
+      fields.fail("stream_options", "is for stream = true only");
+    }
   }
   request.stops = read_stops(fields);
   if (const OrderedJson* ids = fields.find("stop_token_ids")) {
@@ -217,71 +203,78 @@ void read_prompts(Fields& fields, ApiRequest& request) {
   const auto is_ids = [](const OrderedJson& value) {
     return value.is_array() && !value.empty() && value[0].is_number();
   };
-  const OrderedJson* prompt = fields.find("prompt");
-  const bool one = prompt != nullptr && (prompt->is_string() || is_ids(*prompt));
-  const OrderedJson list = one                                       ? OrderedJson::array({*prompt})
-                           : prompt != nullptr && prompt->is_array() ? *prompt
-                                                                     : OrderedJson::array();
-  for (const OrderedJson& each : list) {
+  const auto read = [&](const OrderedJson& each) {
     if (each.is_string()) {
       request.prompts.emplace_back(each.get<std::string>());
     } else if (is_ids(each)) {
       request.prompts.emplace_back(read_tokens(each, "prompt", fields));
     } else {
       fields.fail("prompt", "has an element that is neither a text nor a list of token ids");
-      return;
     }
+  };
+  const OrderedJson* prompt = fields.find("prompt");
+  if (prompt != nullptr && (prompt->is_string() || is_ids(*prompt))) return read(*prompt);
+  if (prompt == nullptr || !prompt->is_array() || prompt->empty() || prompt->size() > kPromptsMax) {
+    return fields.fail("prompt", "is neither a text nor a list of token ids, nor a list of 1 to " +
+                                     std::to_string(kPromptsMax) + " of these");
   }
-  if (list.empty() || list.size() > kPromptsMax) {
-    fields.fail("prompt", "is neither a text nor a list of token ids, nor a list of 1 to " +
-                              std::to_string(kPromptsMax) + " of these");
-  }
+  for (const OrderedJson& each : *prompt) read(each);
 }
 
 void read_completion(Fields& fields, ApiRequest& request) {
-  request.tokens_max = fields.count("max_tokens", 1, 1 << 24).value_or(16);
+  request.tokens_max = fields.count("max_tokens", 0, 1 << 24).value_or(16);
   if (const auto logprobs = fields.count("logprobs", 0, kTopLogprobsMax)) {
     request.logprobs = true;
     request.top_logprobs = *logprobs;
   }
   request.echo = fields.flag("echo", false);
-  if (request.echo && request.logprobs) {
-    fields.fail("echo", "is not supported together with logprobs");
-  }
   if (fields.find("add_special_tokens") != nullptr) {
     request.add_special_tokens = fields.flag("add_special_tokens", true);
   }
-  fields.refuse_unless("suffix", is_empty, "is not supported; leave it out");
   read_prompts(fields, request);
 }
 
-// A content of text parts becomes one text, as templates expect it.
+// A content of text parts becomes one text, as templates expect it. None: it has another part.
+std::optional<std::string> joined_parts(const OrderedJson& parts) {
+  std::string text;
+  for (const OrderedJson& part : parts) {
+    if (!part.is_object() || part.value("type", OrderedJson()) != "text" ||
+        !part.value("text", OrderedJson()).is_string()) {
+      return {};
+    }
+    if (!text.empty()) text += '\n';
+    text += part.at("text").get_ref<const std::string&>();
+  }
+  return text;
+}
+
+// Members that are null, or an empty list of tool calls, are not there: clients send back whole
+// messages as they got them, and templates ask whether a member is there.
 void read_message(const OrderedJson& written, Fields& fields, OrderedJson& messages) {
   if (!written.is_object() || !written.contains("role") || !written.at("role").is_string()) {
-    fields.fail("messages", "has a message without a role");
-    return;
+    return fields.fail("messages", "has a message without a role");
   }
-  OrderedJson message = written;
-  if (message.contains("content") && message.at("content").is_array()) {
-    std::string text;
-    for (const OrderedJson& part : message.at("content")) {
-      if (!part.is_object() || part.value("type", OrderedJson()) != "text" ||
-          !part.value("text", OrderedJson()).is_string()) {
-        fields.fail("messages", "has a content part that is no text; supported is text only");
-        return;
+  OrderedJson message = OrderedJson::object();
+  for (const auto& [key, value] : written.items()) {
+    if (key == "content" && value.is_array()) {
+      auto text = joined_parts(value);
+      if (!text) {
+        return fields.fail("messages",
+                           "has a content part that is no text; supported is text only");
       }
-      text += (text.empty() ? "" : "\n") + part.at("text").get<std::string>();
+      message[key] = std::move(*text);
+    } else if (!value.is_null() && !(key == "tool_calls" && value.empty())) {
+      message[key] = value;
     }
-    message["content"] = text;
   }
-  const OrderedJson content = message.value("content", OrderedJson());
-  if (!content.is_string() && !content.is_null()) {
-    fields.fail("messages", "has a content that is neither a text nor a list of parts");
-    return;
+  if (!message.contains("content")) {
+    if (!message.contains("tool_calls") && !message.contains("function_call")) {
+      return fields.fail("messages", "has a message without content");
+    }
+    message["content"] = "";
   }
-  if (content.is_null() && !message.contains("tool_calls")) {
-    fields.fail("messages", "has a message without content");
-    return;
+  if (!message.at("content").is_string()) {
+    return fields.fail("messages", "has a content that is neither a text nor a list of parts");
   }
   messages.push_back(std::move(message));
 }
@@ -295,21 +288,6 @@ void read_chat(Fields& fields, ApiRequest& request) {
   if (request.top_logprobs > 0 && !request.logprobs) {
     fields.fail("top_logprobs", "is for logprobs = true only");
   }
-  fields.refuse_unless("tools", is_empty,
-                       "is not supported: tool calls are not read from answers; leave it out");
-  fields.refuse_unless("functions", is_empty, "is not supported; leave it out");
-  fields.refuse_unless(
-      "tool_choice", [](const OrderedJson& value) { return value == "none" || value == "auto"; },
-      "is not supported; leave it out");
-  fields.refuse_unless(
-      "response_format",
-      [](const OrderedJson& value) {
-        return value.is_object() && value.value("type", OrderedJson()) == "text";
-      },
-      "is not supported; supported is {\"type\": \"text\"}");
-  fields.refuse_unless(
-      "echo", [](const OrderedJson& value) { return value == false; },
-      "is not supported for chats");
   request.add_generation_prompt = fields.flag("add_generation_prompt", true);
   request.continue_final_message = fields.flag("continue_final_message", false);
   if (const OrderedJson* more = fields.find("chat_template_kwargs")) {
@@ -325,22 +303,6 @@ void read_chat(Fields& fields, ApiRequest& request) {
   for (const OrderedJson& message : *messages) read_message(message, fields, request.messages);
 }
 
-ApiResult<OrderedJson> parse_body(std::string_view body) {
-  bool too_deep = false;
-  const auto watch = [&too_deep](int depth, OrderedJson::parse_event_t, OrderedJson&) {
-    too_deep = too_deep || depth > kJsonDepthMax;
-    return !too_deep;
-  };
-  try {
-    OrderedJson json = OrderedJson::parse(body, watch);
-    if (too_deep) return bad_request("", "the body is nested too deeply");
-    if (!json.is_object()) return bad_request("", "the body is not a JSON object");
-    return ApiResult<OrderedJson>(boost::system::in_place_value, std::move(json));
-  } catch (const OrderedJson::exception& error) {
-    return bad_request("", std::string("the body is not JSON: ") + error.what());
-  }
-}
-
 }  // namespace
 
 ApiResult<ApiRequest> parse_request(std::string_view body, bool chat) {
@@ -354,6 +316,10 @@ ApiResult<ApiRequest> parse_request(std::string_view body, bool chat) {
     read_chat(fields, request);
   } else {
     read_completion(fields, request);
+  }
+  for (const char* key : kIgnored) fields.pass_over(key);
+  for (const Unsupported& field : kUnsupported) {
+    fields.refuse_unless(field.key, field.nothing, field.why);
   }
   fields.refuse_unknown();
   if (fields.error()) return *fields.error();

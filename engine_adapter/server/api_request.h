@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,10 +11,9 @@
 #include "engine_adapter/engine/sampler.h"
 #include "engine_adapter/scheduler/request.h"
 #include "engine_adapter/server/api_error.h"
+#include "engine_adapter/server/body_json.h"
 
 namespace kvtier::engine::server {
-
-using OrderedJson = nlohmann::ordered_json;
 
 struct ApiRequest {
   bool chat = false;

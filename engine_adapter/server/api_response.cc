@@ -1,6 +1,7 @@
 #include "engine_adapter/server/api_response.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace kvtier::engine::server {
 namespace {
@@ -20,12 +21,6 @@ const char* finish_reason_of(FinishReason reason) noexcept {
   return "error";
 }
 
-std::size_t characters_in(const std::string& text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0U) != 0x80;
-  }));
-}
-
 OrderedJson bytes_of(std::string_view text) {
   OrderedJson bytes = OrderedJson::array();
   for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
@@ -33,6 +28,27 @@ OrderedJson bytes_of(std::string_view text) {
 }
 
 }  // namespace
+
+std::size_t characters_in(std::string_view text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0U) != 0x80;
+  }));
+}
+
+void append(Piece& answer, Piece next) {
+  answer.text += next.text;
+  if (answer.tokens.empty()) {
+    answer.tokens = std::move(next.tokens);
+  } else {
+    answer.tokens.insert(answer.tokens.end(), std::make_move_iterator(next.tokens.begin()),
+                         std::make_move_iterator(next.tokens.end()));
+  }
+  if (!next.finish_reason.empty()) answer.finish_reason = std::move(next.finish_reason);
+  if (next.prompt_tokens == 0) return;
+  answer.prompt_tokens = next.prompt_tokens;
+  answer.prompt_added = next.prompt_added;
+  answer.prompt_characters = next.prompt_characters;
+}
 
 Answers::Answers(const ApiRequest& request, const Tokenizer& tokenizer) : request_(request) {
   for (std::uint32_t i = 0; i < request.choices(); ++i) {
@@ -112,22 +128,51 @@ OrderedJson ResponseWriter::chat_logprobs(const Piece& piece) const {
 OrderedJson ResponseWriter::logprobs(const Piece& piece) {
   if (!request_.logprobs || piece.tokens.empty()) return nullptr;
   if (request_.chat) return chat_logprobs(piece);
-  text_offsets_.resize(std::max<std::size_t>(text_offsets_.size(), request_.choices()));
-  OrderedJson out{{"text_offset", OrderedJson::array()},
-                  {"token_logprobs", OrderedJson::array()},
-                  {"tokens", OrderedJson::array()},
-                  {"top_logprobs", OrderedJson::array()}};
-  for (const ChosenToken& chosen : piece.tokens) {
+  OrderedJson starts = OrderedJson::array();
+  OrderedJson logprobs = OrderedJson::array();
+  OrderedJson texts = OrderedJson::array();
+  OrderedJson tops = OrderedJson::array();
+  for (const std::size_t offset : offsets(piece)) starts.push_back(offset);
+  for (std::size_t i = 0; i < piece.tokens.size(); ++i) {
+    const ChosenToken& chosen = piece.tokens[i];
     const std::string text = text_of(chosen.token);
-    out["text_offset"].push_back(text_offsets_[piece.sample]);
-    text_offsets_[piece.sample] += characters_in(text);
-    out["token_logprobs"].push_back(chosen.logprob);
-    out["tokens"].push_back(text);
+    texts.push_back(text);
+    if (i == 0 && piece.prompt_tokens > 0) {
+      logprobs.push_back(nullptr);
+      tops.push_back(nullptr);
+      continue;
+    }
+    logprobs.push_back(chosen.logprob);
+    // Of tokens that are written alike the likeliest stands for all.
     OrderedJson top = OrderedJson::object();
-    for (const TokenLogprob& other : chosen.top) top[text_of(other.token)] = other.logprob;
-    out["top_logprobs"].push_back(std::move(top));
+    for (const TokenLogprob& other : chosen.top) top.emplace(text_of(other.token), other.logprob);
+    if (request_.top_logprobs > 0) top.emplace(text, chosen.logprob);
+    tops.push_back(std::move(top));
   }
-  return out;
+  return {{"text_offset", std::move(starts)},
+          {"token_logprobs", std::move(logprobs)},
+          {"tokens", std::move(texts)},
+          {"top_logprobs", std::move(tops)}};
+}
+
+// Characters of the answer's text before each token of the piece.
+std::vector<std::size_t> ResponseWriter::offsets(const Piece& piece) {
+  places_.resize(std::max<std::size_t>(places_.size(), request_.choices()));
+  Place& place = places_[piece.sample];
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < piece.tokens.size(); ++i) {
+    found.push_back(place.characters);
+    const Token token = piece.tokens[i].token;
+    const bool in_prompt = i < piece.prompt_tokens;
+    const bool silent = in_prompt ? i < piece.prompt_added : tokenizer_.is_special(token);
+    if (!silent) place.characters += characters_in(place.stream.push(tokenizer_.bytes_of(token)));
+    if (i + 1 != piece.prompt_tokens) continue;
+    // A space that encoding puts before a text is no part of it.
+    const std::size_t more = place.characters - std::min(place.characters, piece.prompt_characters);
+    for (std::size_t& offset : found) offset -= std::min(offset, more);
+    place = {Utf8Stream(), piece.prompt_characters};
+  }
+  return found;
 }
 
 OrderedJson ResponseWriter::opening(std::uint32_t sample) const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine_adapter/server/answer_text.h"
@@ -17,7 +18,17 @@ struct Piece {
   std::string text;
   std::vector<ChosenToken> tokens;  // whose text this is, or soon will be
   std::string finish_reason;        // empty while the answer goes on
+  // Of a repeated prompt, whose text and tokens come first: its tokens, of which the first is not
+  // predicted by anything; how many of them its text says nothing of; and the characters of that.
+  std::size_t prompt_tokens = 0;
+  std::size_t prompt_added = 0;
+  std::size_t prompt_characters = 0;
 };
+
+// Puts `next` behind what there is of its answer.
+void append(Piece& answer, Piece next);
+
+std::size_t characters_in(std::string_view text);
 
 // The answers of one request as they grow. One thread.
 class Answers {
@@ -69,13 +80,20 @@ class ResponseWriter {
   OrderedJson logprobs(const Piece& piece);
   OrderedJson chat_logprobs(const Piece& piece) const;
   std::string text_of(Token token) const;
+  std::vector<std::size_t> offsets(const Piece& piece);
+
+  // Where an answer's next token begins.
+  struct Place {
+    Utf8Stream stream;
+    std::size_t characters = 0;
+  };
 
   const ApiRequest& request_;
   const Tokenizer& tokenizer_;
   std::string id_;
   std::string model_;
   std::int64_t created_;
-  std::vector<std::size_t> text_offsets_;  // by sample: characters before the next token
+  std::vector<Place> places_;  // by sample
 };
 
 }  // namespace kvtier::engine::server

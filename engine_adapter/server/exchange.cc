@@ -16,6 +16,9 @@ class Exchange::Listener final : public RequestListener {
   Listener(std::shared_ptr<Exchange> exchange, std::uint32_t part)
       : exchange_(std::move(exchange)), part_(part) {}
 
+  void prompt(std::vector<ChosenToken> tokens) override {
+    exchange_->push({.kind = Event::Kind::prompt, .part = part_, .prompt = std::move(tokens)});
+  }
   void token(std::uint32_t sample, const ChosenToken& chosen) override {
     exchange_->push(
         {.kind = Event::Kind::token, .part = part_, .sample = sample, .chosen = chosen});

@@ -15,9 +15,10 @@
 namespace kvtier::engine::server {
 
 struct Event {
-  enum class Kind : unsigned char { token, finished, done, abandoned } kind;
+  enum class Kind : unsigned char { prompt, token, finished, done, abandoned } kind;
   std::uint32_t part = 0;    // of the requests
   std::uint32_t sample = 0;  // of its answers
+  std::vector<ChosenToken> prompt{};
   ChosenToken chosen{};
   FinishReason reason{};
   std::optional<RequestResult> result{};

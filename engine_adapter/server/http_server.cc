@@ -1,7 +1,5 @@
 #include "engine_adapter/server/http_server.h"
 
-#include <sys/socket.h>
-
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
@@ -18,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine_adapter/server/client_watch.h"
 #include "engine_adapter/server/limits.h"
 
 namespace kvtier::engine::server {
@@ -36,22 +35,23 @@ class HttpReply : public Reply {
   HttpReply(std::shared_ptr<beast::tcp_stream> stream, ServerMetrics& metrics)
       : stream_(std::move(stream)), metrics_(metrics) {}
 
-  void begin(unsigned version, bool keep_alive) {
+  void begin(unsigned version, bool keep_alive, bool head) {
     version_ = version;
     keep_alive_ = keep_alive;
+    head_ = head;
   }
   bool keep_alive() const noexcept { return keep_alive_; }
-  void close_after() noexcept { keep_alive_ = false; }
 
-  asio::awaitable<bool> whole(unsigned status, std::string content_type,
-                              std::string body) override {
+  asio::awaitable<bool> whole(unsigned status, std::string content_type, std::string body,
+                              std::string allow) override {
+    unwatch();
     http::response<http::string_body> response{static_cast<http::status>(status), version_};
     response.set(http::field::content_type, content_type);
-    if (status == 405) response.set(http::field::allow, "GET, POST");
+    if (!allow.empty()) response.set(http::field::allow, allow);
     if (status == 429) response.set(http::field::retry_after, "1");
     response.keep_alive(keep_alive_);
-    response.body() = std::move(body);
-    response.prepare_payload();
+    response.content_length(body.size());
+    if (!head_) response.body() = std::move(body);
     metrics_.response(status);
     stream_->expires_after(kWriteTimeout);
     error_code error;
@@ -61,6 +61,7 @@ class HttpReply : public Reply {
   }
 
   asio::awaitable<bool> begin_events() override {
+    if (watch_) watch_->stop_probing();
     http::response<http::empty_body> response{http::status::ok, version_};
     response.set(http::field::content_type, "text/event-stream");
     response.set(http::field::cache_control, "no-cache");
@@ -100,26 +101,14 @@ class HttpReply : public Reply {
     co_return !error;
   }
 
-  // The socket becomes readable when the client goes, or sends its next request early; of the
-  // latter nothing is read yet.
   void watch(std::shared_ptr<Exchange> exchange) override {
     stream_->expires_never();
-    watching_ = true;
-    stream_->socket().async_wait(
-        tcp::socket::wait_read,
-        [stream = stream_, exchange = std::move(exchange)](error_code error) {
-          if (error) return;
-          char byte;
-          const ssize_t got =
-              ::recv(stream->socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-          if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK)) exchange->abandon();
-        });
+    watch_ = std::make_shared<ClientWatch>(stream_, version_ >= 11);
+    watch_->begin(std::move(exchange));
   }
 
   void unwatch() override {
-    if (!std::exchange(watching_, false)) return;
-    error_code ignored;
-    stream_->socket().cancel(ignored);
+    if (watch_) std::exchange(watch_, nullptr)->end();
   }
 
  private:
@@ -127,8 +116,9 @@ class HttpReply : public Reply {
   ServerMetrics& metrics_;
   unsigned version_ = 11;
   bool keep_alive_ = true;
+  bool head_ = false;  // the answer is its header
   bool chunked_ = false;
-  bool watching_ = false;
+  std::shared_ptr<ClientWatch> watch_;
 };
 
 ApiError error_of_reading(error_code error) {
@@ -291,9 +281,10 @@ asio::awaitable<void> HttpServer::serve(std::shared_ptr<beast::tcp_stream> strea
     if (error) {
       if (is_http_error(error)) {
         const ApiError told = error_of_reading(error);
-        reply.close_after();
         std::string body = told.body().dump();
-        co_await reply.whole(told.status, "application/json", std::move(body));
+        const bool head = parser.is_header_done() && parser.get().method() == http::verb::head;
+        reply.begin(11, false, head);
+        co_await reply.whole(told.status, "application/json", std::move(body), {});
         co_await drain(*stream);
       }
       break;
@@ -302,7 +293,8 @@ asio::awaitable<void> HttpServer::serve(std::shared_ptr<beast::tcp_stream> strea
     places_.answering(place);
     {
       const Counted counted(answering_);
-      reply.begin(message.version(), message.keep_alive() && !draining_);
+      reply.begin(message.version(), message.keep_alive() && !draining_,
+                  message.method() == http::verb::head);
       HttpRequest request{std::string(message.method_string()), std::string(message.target()),
                           std::string(message[http::field::authorization]),
                           std::move(message.body())};

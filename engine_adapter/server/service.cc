@@ -1,11 +1,15 @@
 #include "engine_adapter/server/service.h"
 
 #include <algorithm>
+#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/this_coro.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <cstdio>
 #include <ctime>
 #include <random>
 
 #include "engine_adapter/server/limits.h"
+#include "engine_adapter/server/route.h"
 
 namespace kvtier::engine::server {
 
@@ -26,6 +30,17 @@ std::uint64_t random_number() {
   return source();
 }
 
+// Runs `work` on `pool`, and goes on where it was called.
+template <class Work>
+asio::awaitable<std::invoke_result_t<Work>> done_on(asio::thread_pool& pool, Work work) {
+  co_return co_await asio::co_spawn(
+      pool,
+      [](Work moved) -> asio::awaitable<std::invoke_result_t<Work>> {
+        co_return moved();
+      }(std::move(work)),
+      asio::use_awaitable);
+}
+
 std::string make_id(bool chat) {
   char text[40];
   std::snprintf(text, sizeof text, "%s-%016llx", chat ? "chatcmpl" : "cmpl",
@@ -34,6 +49,12 @@ std::string make_id(bool chat) {
 }
 
 }  // namespace
+
+struct Service::Prompt {
+  std::vector<Token> tokens;
+  std::uint32_t added = 0;  // leading tokens that the text says nothing of
+  std::string text;         // of the others, where it is to be repeated
+};
 
 struct Service::Submitted {
   Submitted(ApiRequest taken, const Tokenizer& tokenizer, const std::string& model_name)
@@ -64,7 +85,7 @@ struct Service::Submitted {
   Answers answers;
   ResponseWriter writer;
   std::vector<Part> parts;
-  std::vector<std::string> echoed;  // the prompts' texts, where they are to be repeated
+  std::vector<Prompt> prompts;  // where they are to be repeated
   std::shared_ptr<Exchange> exchange;
   Clock::time_point begun = Clock::now();
   std::vector<Clock::time_point> last_token;
@@ -77,7 +98,14 @@ Service::Service(const Tokenizer& tokenizer, const ChatTemplate* chat_template,
       chat_template_(chat_template),
       scheduler_(scheduler),
       metrics_(metrics),
-      options_(std::move(options)) {}
+      options_(std::move(options)),
+      small_work_(kWorkThreads),
+      large_work_(kWorkThreads) {}
+
+Service::~Service() {
+  small_work_.join();
+  large_work_.join();
+}
 
 // In time that does not tell how much of the key was right.
 bool Service::authorised(const std::string& authorization) const {
@@ -107,86 +135,79 @@ asio::awaitable<bool> Service::send_error(ApiError error, Reply& reply) {
 }
 
 asio::awaitable<void> Service::handle(HttpRequest request, Reply& reply) {
-  const std::string path = request.target.substr(0, request.target.find('?'));
-  const bool chat = path == "/v1/chat/completions";
-  const bool post = chat || path == "/v1/completions";
-  const bool get = path == "/v1/models" || path == "/v1/models/" + options_.model_name ||
-                   path == "/health" || path == "/metrics";
-  ApiError error{.status = 0, .message = {}};
-  if (!post && !get) {
-    error = {.status = 404,
-             .message = path.starts_with("/v1/models/")
-                            ? "the model '" + path.substr(11) + "' does not exist"
-                            : "there is no " + path +
-                                  "; there are /v1/completions, /v1/chat/completions, /v1/models, "
-                                  "/health and /metrics",
-             .code = path.starts_with("/v1/models/") ? "model_not_found" : "not_found"};
-  } else if (request.method != (post ? "POST" : "GET")) {
-    error = {.status = 405,
-             .message = path + " wants " + (post ? "POST" : "GET") + ", not " + request.method,
-             .code = "method_not_allowed"};
-  } else if (path.starts_with("/v1/") && !authorised(request.authorization)) {
-    error = {.status = 401,
-             .message = "the API key is missing or wrong (Authorization: Bearer KEY)",
-             .code = "invalid_api_key"};
+  using To = Route::To;
+  Route route = route_of(request.method, request.target, options_.model_name);
+  if (!route.error && route.needs_key && !authorised(request.authorization)) {
+    route.error = ApiError{.status = 401,
+                           .message = "the API key is missing or wrong (Authorization: Bearer KEY)",
+                           .code = "invalid_api_key"};
   }
-  if (error.status != 0) {
-    co_await send_error(std::move(error), reply);
-  } else if (post) {
-    co_await generate(std::move(request.body), chat, reply);
-  } else if (path == "/health") {
+  if (route.error) {
+    std::string body = dumped(route.error->body());
+    co_await reply.whole(route.error->status, "application/json", std::move(body),
+                         std::move(route.allow));
+  } else if (route.to == To::completions || route.to == To::chats) {
+    co_await generate(std::move(request.body), route.to == To::chats, reply);
+  } else if (route.to == To::health) {
     const bool stuck = scheduler_.in_turn() > kStepMax;
     co_await reply.whole(stuck ? 503 : 200, "application/json",
                          stuck ? "{\"status\":\"stuck\"}" : "{\"status\":\"ok\"}");
-  } else if (path == "/metrics") {
+  } else if (route.to == To::metrics) {
     std::string text = metrics_.prometheus(scheduler_.metrics());
     co_await reply.whole(200, "text/plain; version=0.0.4; charset=utf-8", std::move(text));
   } else {
     const OrderedJson list = models();
-    std::string body = dumped(path == "/v1/models" ? list : list.at("data").at(0));
+    std::string body = dumped(route.to == To::models ? list : list.at("data").at(0));
     co_await reply.whole(200, "application/json", std::move(body));
   }
 }
 
-ApiResult<std::vector<Token>> Service::prompt_of(const ApiRequest& request,
-                                                 std::uint32_t part) const {
-  std::string text;
-  if (request.chat) {
-    if (chat_template_ == nullptr) {
-      const std::string why =
-          options_.no_chat.empty() ? "the model has no chat template" : options_.no_chat;
-      return bad_request("messages", why +
-                                         "; use /v1/completions, or start the server with "
-                                         "--chat-template FILE");
-    }
-    ChatTemplate::Conversation conversation;
-    conversation.messages = request.messages;
-    conversation.add_generation_prompt = request.add_generation_prompt;
-    conversation.continue_final_message = request.continue_final_message;
-    conversation.more = request.template_variables;
-    auto rendered = chat_template_->render(conversation, std::time(nullptr));
-    if (!rendered) {
-      return bad_request("messages", "the chat template: " + rendered.error().message);
-    }
-    text = std::move(*rendered);
-  } else if (const auto* ids = std::get_if<std::vector<Token>>(&request.prompts[part])) {
-    return *ids;
-  } else {
-    text = std::get<std::string>(request.prompts[part]);
+ApiResult<std::string> Service::rendered(const ApiRequest& request) const {
+  if (chat_template_ == nullptr) {
+    const std::string why =
+        options_.no_chat.empty() ? "the model has no chat template" : options_.no_chat;
+    return bad_request("messages", why +
+                                       "; use /v1/completions, or start the server with "
+                                       "--chat-template FILE");
   }
-  auto tokens = tokenizer_.encode(text);
+  ChatTemplate::Conversation conversation;
+  conversation.messages = request.messages;
+  conversation.add_generation_prompt = request.add_generation_prompt;
+  conversation.continue_final_message = request.continue_final_message;
+  conversation.more = request.template_variables;
+  auto text = chat_template_->render(conversation, std::time(nullptr));
+  if (!text) return bad_request("messages", "the chat template: " + text.error().message);
+  return std::move(*text);
+}
+
+ApiResult<Service::Prompt> Service::prompt_of(const ApiRequest& request, std::uint32_t part) const {
+  Prompt prompt;
+  if (request.chat) {
+    auto text = rendered(request);
+    if (!text) return text.error();
+    prompt.text = std::move(*text);
+  } else if (const auto* ids = std::get_if<std::vector<Token>>(&request.prompts[part])) {
+    prompt.tokens = *ids;
+    if (request.echo) prompt.text = tokenizer_.decode(*ids);
+    return prompt;
+  } else {
+    prompt.text = std::get<std::string>(request.prompts[part]);
+  }
+  auto tokens = tokenizer_.encode(prompt.text);
   if (!tokens) return bad_request(request.chat ? "messages" : "prompt", tokens.error().message);
   if (!request.chat && request.add_special_tokens.value_or(true)) {
     const auto front = tokenizer_.template_prefix();
     tokens->insert(tokens->begin(), front.begin(), front.end());
+    prompt.added = static_cast<std::uint32_t>(front.size());
   }
-  return std::move(*tokens);
+  prompt.tokens = std::move(*tokens);
+  return prompt;
 }
 
 ApiResult<Request> Service::engine_request(const ApiRequest& request,
                                            std::vector<Token> prompt) const {
   const auto length = static_cast<std::uint32_t>(prompt.size());
-  if (length >= options_.positions_max) {
+  if (length + (request.tokens_max == 0U ? 0 : 1) > options_.positions_max) {
     return ApiError{.status = 400,
                     .message = "the prompt has " + std::to_string(length) +
                                " tokens, which leaves no room for an answer: the model takes " +
@@ -208,6 +229,7 @@ ApiResult<Request> Service::engine_request(const ApiRequest& request,
   made.ignore_end = request.ignore_end;
   made.logprobs = request.logprobs;
   made.top_logprobs = request.top_logprobs;
+  made.prompt_logprobs = request.echo && request.logprobs;
   made.cache_salt = request.cache_salt;
   made.client = request.user;
   made.priority = request.priority;
@@ -216,28 +238,16 @@ ApiResult<Request> Service::engine_request(const ApiRequest& request,
 }
 
 asio::awaitable<void> Service::generate(std::string body, bool chat, Reply& reply) {
-  auto parsed = parse_request(body, chat);
-  if (!parsed) {
-    co_await send_error(parsed.error(), reply);
-    co_return;
-  }
-  if (parsed->model != options_.model_name) {
-    ApiError missing{.status = 404,
-                     .message = "the model '" + parsed->model + "' does not exist; there is '" +
-                                options_.model_name + "'",
-                     .param = "model",
-                     .code = "model_not_found"};
-    co_await send_error(std::move(missing), reply);
-    co_return;
-  }
-  Submitted submitted(std::move(*parsed), tokenizer_, options_.model_name);
   const auto executor = co_await asio::this_coro::executor;
-  submitted.exchange = std::make_shared<Exchange>(executor);
-  if (const auto taken = submit(submitted); !taken) {
-    cancel_rest(submitted);
+  auto& pool = body.size() <= kSmallBodyBytes ? small_work_ : large_work_;
+  const auto work = [this, &body, chat, &executor] { return take(body, chat, executor); };
+  auto taken = co_await done_on(pool, work);
+  if (!taken) {
     co_await send_error(taken.error(), reply);
     co_return;
   }
+  body = {};
+  Submitted& submitted = **taken;
   reply.watch(submitted.exchange);
   if (submitted.request.stream) {
     co_await answer_stream(submitted, reply);
@@ -248,24 +258,48 @@ asio::awaitable<void> Service::generate(std::string body, bool chat, Reply& repl
   cancel_rest(submitted);
 }
 
+// Everything that takes time with the size of a body, on a thread for that.
+ApiResult<std::unique_ptr<Service::Submitted>> Service::take(
+    const std::string& body, bool chat, const asio::any_io_executor& executor) {
+  auto parsed = parse_request(body, chat);
+  if (!parsed) return parsed.error();
+  if (parsed->model != options_.model_name) {
+    return ApiError{.status = 404,
+                    .message = "the model '" + shown(parsed->model) +
+                               "' does not exist; there is '" + options_.model_name + "'",
+                    .param = "model",
+                    .code = "model_not_found"};
+  }
+  auto submitted = std::make_unique<Submitted>(std::move(*parsed), tokenizer_, options_.model_name);
+  submitted->exchange = std::make_shared<Exchange>(executor);
+  if (const auto taken = submit(*submitted); !taken) {
+    cancel_rest(*submitted);
+    return taken.error();
+  }
+  return ApiResult<std::unique_ptr<Submitted>>(boost::system::in_place_value, std::move(submitted));
+}
+
 ApiResult<void> Service::submit(Submitted& submitted) {
-  const ApiRequest& request = submitted.request;
+  ApiRequest& request = submitted.request;
   submitted.last_token.resize(request.choices());
   std::vector<Request> made;
   for (std::uint32_t i = 0; i < request.parts(); ++i) {
     auto prompt = prompt_of(request, i);
     if (!prompt) return prompt.error();
-    std::string echoed = request.echo ? tokenizer_.decode(*prompt) : std::string{};
-    auto one = engine_request(request, std::move(*prompt));
+    auto one = engine_request(request, prompt->tokens);
     if (!one) return one.error();
     made.push_back(std::move(*one));
-    submitted.echoed.push_back(std::move(echoed));
+    if (request.echo) submitted.prompts.push_back(std::move(*prompt));
   }
   for (std::uint32_t i = 0; i < request.parts(); ++i) {
     const auto id = scheduler_.submit(std::move(made[i]), submitted.exchange->listener(i));
     if (!id) return to_api(id.error());
     submitted.parts.push_back({*id});
   }
+  // Read, and as large as the body.
+  request.messages = {};
+  request.template_variables = {};
+  for (auto& prompt : request.prompts) prompt = {};
   return {};
 }
 
@@ -276,8 +310,27 @@ void Service::cancel_rest(Submitted& submitted) {
   }
 }
 
+// The beginnings of the answers to a prompt that is to be repeated. `tokens`: what is told of its
+// own.
+std::vector<Piece> Service::echoed(Submitted& submitted, std::uint32_t part,
+                                   std::vector<ChosenToken> tokens) {
+  const Prompt& prompt = submitted.prompts[part];
+  std::vector<Piece> pieces;
+  if (submitted.request.logprobs) tokens.insert(tokens.begin(), {prompt.tokens.front(), 0, {}});
+  for (std::uint32_t i = 0; i < submitted.request.answers; ++i) {
+    pieces.push_back({.sample = part * submitted.request.answers + i,
+                      .text = prompt.text,
+                      .tokens = tokens,
+                      .finish_reason = {},
+                      .prompt_tokens = tokens.size(),
+                      .prompt_added = prompt.added,
+                      .prompt_characters = characters_in(prompt.text)});
+  }
+  return pieces;
+}
+
 // What an event adds to the answers. Beams come whole, at the end.
-std::vector<Piece> Service::pieces_of(Submitted& submitted, const Event& event) {
+std::vector<Piece> Service::pieces_of(Submitted& submitted, Event event) {
   std::vector<Piece> pieces;
   const auto add = [&pieces](std::optional<Piece> piece) {
     if (piece) pieces.push_back(std::move(*piece));
@@ -290,7 +343,9 @@ std::vector<Piece> Service::pieces_of(Submitted& submitted, const Event& event) 
   Submitted::Part& part = submitted.parts[event.part];
   const std::uint32_t answers = submitted.request.answers;
   const std::uint32_t first = event.part * answers;
-  if (event.kind == Kind::token) {
+  if (event.kind == Kind::prompt) {
+    pieces = echoed(submitted, event.part, std::move(event.prompt));
+  } else if (event.kind == Kind::token) {
     note_token(submitted, first + event.sample);
     add(submitted.answers.token(first + event.sample, event.chosen));
   } else if (event.kind == Kind::finished && !beam) {
@@ -344,18 +399,16 @@ void Service::count_done(const Submitted& submitted, const std::vector<std::stri
 
 asio::awaitable<void> Service::answer_whole(Submitted& submitted, Reply& reply) {
   std::vector<Piece> answers(submitted.request.choices());
-  for (std::uint32_t i = 0; i < answers.size(); ++i) {
-    answers[i].sample = i;
-    answers[i].text = submitted.echoed[i / submitted.request.answers];
+  for (std::uint32_t i = 0; i < answers.size(); ++i) answers[i].sample = i;
+  const auto add = [&answers](std::vector<Piece> pieces) {
+    for (Piece& piece : pieces) append(answers[piece.sample], std::move(piece));
+  };
+  for (std::uint32_t i = 0; i < submitted.prompts.size(); ++i) {
+    if (!submitted.request.logprobs) add(echoed(submitted, i, {}));
   }
   while (!submitted.ended()) {
-    const Event event = co_await submitted.exchange->next();
-    for (Piece& piece : pieces_of(submitted, event)) {
-      Piece& answer = answers[piece.sample];
-      answer.text += piece.text;
-      answer.tokens.insert(answer.tokens.end(), piece.tokens.begin(), piece.tokens.end());
-      if (!piece.finish_reason.empty()) answer.finish_reason = piece.finish_reason;
-    }
+    Event event = co_await submitted.exchange->next();
+    add(pieces_of(submitted, std::move(event)));
   }
   if (submitted.abandoned) co_return;
   if (const Error* error = submitted.error()) {
@@ -365,32 +418,43 @@ asio::awaitable<void> Service::answer_whole(Submitted& submitted, Reply& reply) 
   std::vector<std::string> reasons;
   for (const Piece& answer : answers) reasons.push_back(answer.finish_reason);
   count_done(submitted, reasons);
-  std::string body = dumped(submitted.writer.whole(answers, usage_of(submitted)));
+  const auto write = [&] {
+    std::string text = dumped(submitted.writer.whole(answers, usage_of(submitted)));
+    answers = {};
+    return text;
+  };
+  std::string body =
+      co_await done_on(submitted.request.logprobs ? large_work_ : small_work_, write);
   co_await reply.whole(200, "application/json", std::move(body));
 }
 
 asio::awaitable<void> Service::answer_stream(Submitted& submitted, Reply& reply) {
   bool there = co_await reply.begin_events();
   const std::uint32_t choices = submitted.request.choices();
-  for (std::uint32_t i = 0; there && i < choices; ++i) {
-    if (submitted.request.chat) {
-      there = co_await reply.event(dumped(submitted.writer.opening(i)));
-    } else if (submitted.request.echo) {
-      Piece echoed{.sample = i,
-                   .text = submitted.echoed[i / submitted.request.answers],
-                   .tokens = {},
-                   .finish_reason = {}};
-      there = co_await reply.event(dumped(submitted.writer.chunk(echoed)));
+  for (std::uint32_t i = 0; there && submitted.request.chat && i < choices; ++i) {
+    there = co_await reply.event(dumped(submitted.writer.opening(i)));
+  }
+  for (std::uint32_t i = 0; i < submitted.prompts.size(); ++i) {
+    if (submitted.request.logprobs) break;  // it comes with those of its tokens
+    for (const Piece& piece : echoed(submitted, i, {})) {
+      if (there) there = co_await reply.event(dumped(submitted.writer.chunk(piece)));
     }
   }
   std::vector<std::string> reasons(choices);
   while (there && !submitted.ended()) {
-    const Event event = co_await submitted.exchange->next();
-    std::vector<Piece> pieces = pieces_of(submitted, event);
+    Event event = co_await submitted.exchange->next();
+    const std::vector<Piece> pieces = pieces_of(submitted, std::move(event));
     for (std::size_t i = 0; there && i < pieces.size(); ++i) {
       if (!pieces[i].finish_reason.empty()) reasons[pieces[i].sample] = pieces[i].finish_reason;
       if (pieces[i].finish_reason == "error") continue;  // told by done()
-      there = co_await reply.event(dumped(submitted.writer.chunk(pieces[i])));
+      const auto write = [&] { return dumped(submitted.writer.chunk(pieces[i])); };
+      std::string data;
+      if (pieces[i].prompt_tokens > 0) {
+        data = co_await done_on(large_work_, write);
+      } else {
+        data = write();
+      }
+      there = co_await reply.event(std::move(data));
     }
   }
   if (!there || submitted.abandoned) co_return;

@@ -2,7 +2,9 @@
 // one connection's.
 #pragma once
 
+#include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/awaitable.hpp>
+#include <boost/asio/thread_pool.hpp>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -33,8 +35,9 @@ struct ServiceOptions {
 class Reply {
  public:
   virtual ~Reply() = default;
+  // `allow`: the methods that there are, with status 405.
   virtual boost::asio::awaitable<bool> whole(unsigned status, std::string content_type,
-                                             std::string body) = 0;
+                                             std::string body, std::string allow = {}) = 0;
   virtual boost::asio::awaitable<bool> begin_events() = 0;
   virtual boost::asio::awaitable<bool> event(std::string data) = 0;
   virtual boost::asio::awaitable<bool> end_events() = 0;
@@ -55,22 +58,30 @@ class Service {
   // All outlive the service; `chat_template` may be null.
   Service(const Tokenizer& tokenizer, const ChatTemplate* chat_template, Scheduler& scheduler,
           ServerMetrics& metrics, ServiceOptions options);
+  // Waits for what is being read and written.
+  ~Service();
 
   boost::asio::awaitable<void> handle(HttpRequest request, Reply& reply);
 
  private:
   struct Submitted;
+  struct Prompt;
 
   boost::asio::awaitable<void> generate(std::string body, bool chat, Reply& reply);
+  ApiResult<std::unique_ptr<Submitted>> take(const std::string& body, bool chat,
+                                             const boost::asio::any_io_executor& executor);
   boost::asio::awaitable<void> answer_whole(Submitted& submitted, Reply& reply);
   boost::asio::awaitable<void> answer_stream(Submitted& submitted, Reply& reply);
   boost::asio::awaitable<bool> send_error(ApiError error, Reply& reply);
-  ApiResult<std::vector<Token>> prompt_of(const ApiRequest& request, std::uint32_t part) const;
+  ApiResult<std::string> rendered(const ApiRequest& request) const;
+  ApiResult<Prompt> prompt_of(const ApiRequest& request, std::uint32_t part) const;
   // Takes all parts or none.
   ApiResult<void> submit(Submitted& submitted);
   void cancel_rest(Submitted& submitted);
   ApiResult<Request> engine_request(const ApiRequest& request, std::vector<Token> prompt) const;
-  std::vector<Piece> pieces_of(Submitted& submitted, const Event& event);
+  std::vector<Piece> echoed(Submitted& submitted, std::uint32_t part,
+                            std::vector<ChosenToken> tokens);
+  std::vector<Piece> pieces_of(Submitted& submitted, Event event);
   void note_token(Submitted& submitted, std::uint32_t answer);
   OrderedJson usage_of(const Submitted& submitted) const;
   void count_done(const Submitted& submitted, const std::vector<std::string>& reasons);
@@ -82,6 +93,9 @@ class Service {
   Scheduler& scheduler_;
   ServerMetrics& metrics_;
   const ServiceOptions options_;
+  // For bodies and answers that are small, and for others (limits.h).
+  boost::asio::thread_pool small_work_;
+  boost::asio::thread_pool large_work_;
 };
 
 }  // namespace kvtier::engine::server

@@ -170,9 +170,27 @@ struct SampleRow {
   float top_p = 1;
   double uniform = 0;
 };
+// With `index`, of logits[index[r]]: several tokens from one row.
 void sample(const float* logits, const SampleRow* rows, std::uint32_t* tokens, std::size_t count,
-            std::size_t vocabulary, void* workspace, Stream stream);
+            std::size_t vocabulary, void* workspace, Stream stream,
+            const std::uint32_t* index = nullptr);
 std::size_t sample_workspace_bytes(std::size_t count, std::size_t vocabulary);
+
+// Of each row: log_sums[r] as the CPU's log_sum_exp, and out[r][0 .. k-1], the likeliest tokens as
+// engine::likeliest_tokens orders them, kNoToken where there are no more.
+inline constexpr std::uint32_t kLikeliestTokensMax = 128;
+inline constexpr std::uint32_t kNoToken = 0xFFFFFFFF;
+struct LikeliestToken {
+  std::uint32_t token;
+  float logprob;
+};
+void likeliest(const float* logits, LikeliestToken* out, double* log_sums, std::size_t count,
+               std::size_t vocabulary, std::uint32_t k, void* workspace, Stream stream);
+std::size_t likeliest_workspace_bytes(std::size_t count, std::size_t vocabulary, std::uint32_t k);
+// out[i] = logits[rows[i]][tokens[i]] - log_sums[rows[i]].
+void token_logprobs(const float* logits, const double* log_sums, const std::uint32_t* rows,
+                    const std::uint32_t* tokens, float* out, std::size_t count,
+                    std::size_t vocabulary, Stream stream);
 
 // --- Between records and an engine's pages -------------------------------------------------------
 

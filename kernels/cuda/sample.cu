@@ -10,13 +10,14 @@
 #include <cooperative_groups.h>
 
 #include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/logit_order.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.cuh"
 
 namespace kvtier::kernels::cuda {
 namespace {
 
-using Weight = unsigned long long;
+using Weight = LogitPair;
 
 constexpr std::uint32_t kDigitBits = 11;
 constexpr std::uint32_t kBins = 1U << kDigitBits;
@@ -59,24 +60,12 @@ struct RowSpace {
   std::uint32_t counts[kBins];
 };
 
-// Ordered as the logits are; 0 for NaN. -0 is 0.
-__device__ __forceinline__ std::uint32_t key_of(float logit) {
-  if (logit != logit) return 0;
-  const std::uint32_t bits = __float_as_uint(logit + 0.0F);
-  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000;
-}
-__device__ __forceinline__ float logit_of(std::uint32_t key) {
-  return __uint_as_float((key >> 31) != 0 ? key & 0x7FFFFFFF : ~key);
-}
-
-__device__ __forceinline__ Weight ordered_pair(std::uint32_t key, std::uint32_t id) {
-  return static_cast<Weight>(key) << 32 | (0xFFFFFFFF - id);
-}
-__device__ __forceinline__ std::uint32_t id_in(Weight pair) {
-  return 0xFFFFFFFF - static_cast<std::uint32_t>(pair);
-}
-__device__ __forceinline__ float logit_in(Weight pair) {
-  return logit_of(static_cast<std::uint32_t>(pair >> 32));
+// The logits that row `blockIdx.x` of the choices is about.
+__device__ __forceinline__ const float* logits_of_row(const float* logits,
+                                                      const std::uint32_t* index,
+                                                      std::uint32_t vocabulary) {
+  const std::uint32_t row = index != nullptr ? index[blockIdx.x] : blockIdx.x;
+  return logits + std::uint64_t{row} * vocabulary;
 }
 
 // Nothing to draw: greedy, all NaN, or an infinity that leaves no weights.
@@ -101,8 +90,9 @@ __global__ void __launch_bounds__(kScanThreads) clear_kernel(RowSpace* spaces) {
 
 // Grid of this and the next: [rows][parts of the vocabulary].
 __global__ void __launch_bounds__(kScanThreads)
-    largest_kernel(const float* logits, std::uint32_t vocabulary, RowSpace* spaces) {
-  const float* row = logits + std::uint64_t{blockIdx.x} * vocabulary;
+    largest_kernel(const float* logits, const std::uint32_t* index, std::uint32_t vocabulary,
+                   RowSpace* spaces) {
+  const float* row = logits_of_row(logits, index, vocabulary);
   const std::uint32_t end = min((blockIdx.y + 1) * kTokensPerPart, vocabulary);
   Weight largest = 0;
   for (std::uint32_t i = blockIdx.y * kTokensPerPart + threadIdx.x; i < end; i += kScanThreads) {
@@ -116,8 +106,8 @@ __global__ void __launch_bounds__(kScanThreads)
 }
 
 __global__ void __launch_bounds__(kScanThreads)
-    weigh_kernel(const float* logits, const SampleRow* rows, std::uint32_t vocabulary,
-                 RowSpace* spaces) {
+    weigh_kernel(const float* logits, const std::uint32_t* index, const SampleRow* rows,
+                 std::uint32_t vocabulary, RowSpace* spaces) {
   RowSpace& space = spaces[blockIdx.x];
   const SampleRow choice = rows[blockIdx.x];
   if (takes_largest(choice, space.largest)) return;
@@ -129,7 +119,7 @@ __global__ void __launch_bounds__(kScanThreads)
   }
   __syncthreads();
   const float largest = logit_in(space.largest);
-  const float* row = logits + std::uint64_t{blockIdx.x} * vocabulary;
+  const float* row = logits_of_row(logits, index, vocabulary);
   const std::uint32_t end = min((blockIdx.y + 1) * kTokensPerPart, vocabulary);
   for (std::uint32_t i = blockIdx.y * kTokensPerPart + threadIdx.x; i < end; i += kScanThreads) {
     const float logit = row[i];
@@ -416,8 +406,8 @@ __device__ __forceinline__ Weight weight_through(const Row& row, const Place& pl
 
 // A thread block a row.
 __global__ void __launch_bounds__(kPickThreads)
-    pick_kernel(const float* logits, const SampleRow* rows, std::uint32_t* tokens,
-                std::uint32_t vocabulary, const RowSpace* spaces) {
+    pick_kernel(const float* logits, const std::uint32_t* index, const SampleRow* rows,
+                std::uint32_t* tokens, std::uint32_t vocabulary, const RowSpace* spaces) {
   __shared__ PickShared shared;
   extern __shared__ Candidate list[];
   const RowSpace& space = spaces[blockIdx.x];
@@ -426,7 +416,7 @@ __global__ void __launch_bounds__(kPickThreads)
     if (threadIdx.x == 0) tokens[blockIdx.x] = id_in(space.largest);
     return;
   }
-  Row row(shared, list, logits + std::uint64_t{blockIdx.x} * vocabulary, vocabulary, space, choice);
+  Row row(shared, list, logits_of_row(logits, index, vocabulary), vocabulary, space, choice);
   std::uint32_t candidates = 0;
   Weight total = 0;
   for (std::uint32_t i = threadIdx.x; i < kBins; i += kPickThreads) {
@@ -467,7 +457,7 @@ std::size_t sample_workspace_bytes(std::size_t count, std::size_t) {
 }
 
 void sample(const float* logits, const SampleRow* rows, std::uint32_t* tokens, std::size_t count,
-            std::size_t vocabulary, void* workspace, Stream stream) {
+            std::size_t vocabulary, void* workspace, Stream stream, const std::uint32_t* index) {
   KVTIER_CHECK(vocabulary > 0 && vocabulary <= kVocabularyMax);
   if (count == 0) return;
   auto* spaces = static_cast<RowSpace*>(workspace);
@@ -475,12 +465,12 @@ void sample(const float* logits, const SampleRow* rows, std::uint32_t* tokens, s
   const auto tokens_each = static_cast<std::uint32_t>(vocabulary);
   const dim3 parts(row_count, divided_up(vocabulary, kTokensPerPart));
   clear_kernel<<<row_count, kScanThreads, 0, stream>>>(spaces);
-  largest_kernel<<<parts, kScanThreads, 0, stream>>>(logits, tokens_each, spaces);
-  weigh_kernel<<<parts, kScanThreads, 0, stream>>>(logits, rows, tokens_each, spaces);
+  largest_kernel<<<parts, kScanThreads, 0, stream>>>(logits, index, tokens_each, spaces);
+  weigh_kernel<<<parts, kScanThreads, 0, stream>>>(logits, index, rows, tokens_each, spaces);
   constexpr std::size_t kListBytes = kListMax * sizeof(Candidate);
   device::allow_shared_memory(pick_kernel, kListBytes);
-  pick_kernel<<<row_count, kPickThreads, kListBytes, stream>>>(logits, rows, tokens, tokens_each,
-                                                               spaces);
+  pick_kernel<<<row_count, kPickThreads, kListBytes, stream>>>(logits, index, rows, tokens,
+                                                               tokens_each, spaces);
   check_launch("sample");
 }
 

@@ -23,6 +23,12 @@ class ModelBehind final : public Model {
     busy = false;
     return inner_.step_and_choose(inputs, choices, tokens, gate);
   }
+  Result<void> step_and_tell(std::span<const StepInput> inputs,
+                             std::span<const RowQuestion> questions, std::span<RowAnswer> answers,
+                             const LayerGate& gate) override {
+    busy = false;
+    return inner_.step_and_tell(inputs, questions, answers, gate);
+  }
   Stream stream() const noexcept override { return {const_cast<ModelBehind*>(this)}; }
   void wait() override {
     ++waits;

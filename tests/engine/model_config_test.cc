@@ -28,6 +28,16 @@ const Json kLlama3 = {{"rope_type", "llama3"},
                       {"high_freq_factor", 4.0},
                       {"original_max_position_embeddings", 8192}};
 
+TEST(Json, RefusesWhatIsNestedTooDeeplyToBeWrittenInAMessage) {
+  const auto nested = [](std::size_t depth) {
+    return parse_json(std::string(depth, '[') + std::string(depth, ']'), "file");
+  };
+  EXPECT_TRUE(nested(200));
+  const auto refused = nested(1'000'000);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "file: nested too deeply");
+}
+
 TEST(ModelConfig, ReadsBothSpellingsOfRopeAlike) {
   Json classic = small_config();
   classic["rope_theta"] = 500000.0;

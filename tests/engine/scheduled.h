@@ -19,6 +19,10 @@ struct Collected final : RequestListener {
     EXPECT_FALSE(result.has_value());
     seen[sample].push_back(chosen.token);
   }
+  void prompt(std::vector<ChosenToken> tokens) override {
+    EXPECT_TRUE(prompt_told.empty()) << "told twice";
+    prompt_told = std::move(tokens);
+  }
   void finished(std::uint32_t sample, FinishReason reason) override { reasons[sample] = reason; }
   void done(RequestResult all) override {
     EXPECT_FALSE(result.has_value()) << "told twice";
@@ -31,6 +35,7 @@ struct Collected final : RequestListener {
     return tokens;
   }
 
+  std::vector<ChosenToken> prompt_told;
   std::map<std::uint32_t, std::vector<Token>> seen;
   std::map<std::uint32_t, FinishReason> reasons;
   std::optional<RequestResult> result;

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 
 #include "tests/kernels/isa.h"
 
@@ -25,6 +26,34 @@ TEST_P(Elementwise, RmsNormMatchesItsFormula) {
       }
     }
   }
+}
+
+TEST_P(Elementwise, LogSumExpMatchesItsFormulaAndPassesOverNan) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const std::size_t count : {1, 3, 16, 17, 1000, 128'256}) {
+    constexpr std::size_t kRows = 3;
+    auto logits = random_floats(kRows * count, 9, 6);
+    for (std::size_t i = 1; i < logits.size(); i += 5) logits[i] = i % 2 == 0 ? kNan : -kInfinity;
+    std::vector<double> out(kRows);
+    kernels().log_sum_exp(logits.data(), out.data(), kRows, count, nullptr);
+    for (std::size_t row = 0; row < kRows; ++row) {
+      double total = 0;
+      for (std::size_t i = 0; i < count; ++i) {
+        const double logit = logits[row * count + i];
+        if (!std::isnan(logit)) total += std::exp(logit);
+      }
+      if (total == 0) {
+        EXPECT_EQ(out[row], -kInfinity);
+      } else {
+        EXPECT_NEAR(out[row], std::log(total), 1e-6) << count;
+      }
+    }
+  }
+  const std::vector<float> logits{1, kInfinity, kNan};
+  double out = 0;
+  kernels().log_sum_exp(logits.data(), &out, 1, logits.size(), nullptr);
+  EXPECT_EQ(out, kInfinity);
 }
 
 TEST_P(Elementwise, RmsNormInPlaceAndOneRowAtATimeGivesTheSameBits) {

@@ -117,6 +117,47 @@ TEST(ResponseWriter, WritesBothShapesOfLogprobs) {
                                R"("top_logprobs":[{"token":"b","logprob":-0.5,"bytes":[98]}]})");
 }
 
+// What an evaluation harness reads: the prompt's log probabilities, then the answer's.
+TEST(ResponseWriter, APromptsTokensComeFirstAndItsFirstHasNoLogprob) {
+  ApiRequest asked = request(false, 1);
+  asked.logprobs = asked.echo = true;
+  asked.top_logprobs = 1;
+  const auto tokens = bytes("abc");
+  Piece prompt{.sample = 0,
+               .text = "ab",
+               .tokens = {{tokens[0], 0, {}}, {tokens[1], -3, {{tokens[2], -0.5F}}}},
+               .finish_reason = "",
+               .prompt_tokens = 2,
+               .prompt_characters = 2};
+  Piece answer{.sample = 0,
+               .text = "c",
+               .tokens = {{tokens[2], -1, {{tokens[2], -1}}}},
+               .finish_reason = "length"};
+  const std::string prompt_part =
+      R"({"text_offset":[0,1],"token_logprobs":[null,-3.0],"tokens":["a","b"],)"
+      R"("top_logprobs":[null,{"c":-0.5,"b":-3.0}]})";
+  ResponseWriter stream(asked, tokenizer(), "cmpl-1", "m", 7);
+  EXPECT_EQ(stream.chunk(prompt).at("choices")[0].at("logprobs").dump(), prompt_part);
+  EXPECT_EQ(stream.chunk(answer).at("choices")[0].at("logprobs").at("text_offset").dump(), "[2]");
+
+  Piece all{.sample = 0, .text = "", .tokens = {}, .finish_reason = ""};
+  append(all, prompt);
+  append(all, answer);
+  ResponseWriter writer(asked, tokenizer(), "cmpl-1", "m", 7);
+  const auto whole = writer.whole({all}, {}).at("choices")[0];
+  EXPECT_EQ(whole.at("text"), "abc");
+  EXPECT_EQ(whole.at("logprobs").dump(),
+            R"({"text_offset":[0,1,2],"token_logprobs":[null,-3.0,-1.0],"tokens":["a","b","c"],)"
+            R"("top_logprobs":[null,{"c":-0.5,"b":-3.0},{"c":-1.0}]})");
+
+  // With a token before the text, and a space that only the tokens have.
+  prompt.prompt_added = 1;
+  prompt.prompt_characters = 0;
+  ResponseWriter added(asked, tokenizer(), "cmpl-1", "m", 7);
+  EXPECT_EQ(added.chunk(prompt).at("choices")[0].at("logprobs").at("text_offset").dump(), "[0,0]");
+  EXPECT_EQ(added.chunk(answer).at("choices")[0].at("logprobs").at("text_offset").dump(), "[0]");
+}
+
 TEST(ServerMetrics, WritesCumulativeBucketsUnderTheNamesOfDashboards) {
   ServerMetrics metrics("a \"model\"");
   metrics.first_token(std::chrono::milliseconds(3));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine_adapter/server/limits.h"
+#include "engine_adapter/server/route.h"
 
 namespace kvtier::engine::server {
 namespace {
@@ -98,11 +99,10 @@ TEST(ApiRequest, RefusesByFieldWhatItCannotDo) {
       {R"(, "n": 0)", "n"},
       {R"(, "n": 17)", "n"},
       {R"(, "n": 18446744073709551615)", "n"},
-      {R"(, "max_tokens": 0)", "max_tokens"},
+      {R"(, "max_tokens": -1)", "max_tokens"},
       {R"(, "stop": [""])", "stop"},
       {R"(, "stop": 3)", "stop"},
       {R"(, "logprobs": 21)", "logprobs"},
-      {R"(, "echo": true, "logprobs": 1)", "echo"},
       {R"(, "suffix": "x")", "suffix"},
       {R"(, "presence_penalty": 0.1)", "presence_penalty"},
       {R"(, "logit_bias": {"1": 2})", "logit_bias"},
@@ -115,7 +115,13 @@ TEST(ApiRequest, RefusesByFieldWhatItCannotDo) {
   };
   for (const auto& [more, field] : cases) EXPECT_EQ(refused(more), field) << more;
   const std::pair<const char*, const char*> chats[] = {
+      {R"(, "max_tokens": 0)", "max_tokens"},
       {R"(, "tools": [{}])", "tools"},
+      {R"(, "audio": {"voice": "x"})", "audio"},
+      {R"(, "modalities": ["text", "audio"])", "modalities"},
+      {R"(, "reasoning_effort": "high")", "reasoning_effort"},
+      {R"(, "function_call": {"name": "f"})", "function_call"},
+      {R"(, "echo": true)", "echo"},
       {R"(, "tool_choice": "required")", "tool_choice"},
       {R"(, "response_format": {"type": "json_object"})", "response_format"},
       {R"(, "top_logprobs": 2)", "top_logprobs"},
@@ -130,6 +136,90 @@ TEST(ApiRequest, RefusesByFieldWhatItCannotDo) {
   EXPECT_EQ(accepted(R"(, "presence_penalty": 0, "logit_bias": {}, "best_of": 1, "suffix": null)")
                 .answers,
             1U);
+}
+
+TEST(ApiRequest, TakesWhatAsksForNothing) {
+  const char* const neutral[] = {
+      R"("audio": null)",
+      R"("modalities": ["text"])",
+      R"("modalities": null)",
+      R"("store": false)",
+      R"("store": null)",
+      R"("metadata": {})",
+      R"("metadata": null)",
+      R"("logit_bias": {})",
+      R"("logit_bias": null)",
+      R"("n": 1)",
+      R"("n": null)",
+      R"("service_tier": "auto")",
+      R"("parallel_tool_calls": true)",
+      R"("tools": [])",
+      R"("tools": null)",
+      R"("tool_choice": "none")",
+      R"("tool_choice": "auto")",
+      R"("tool_choice": null)",
+      R"("response_format": {"type": "text"})",
+      R"("response_format": null)",
+      R"("reasoning_effort": null)",
+      R"("reasoning_effort": "none")",
+      R"("verbosity": "medium")",
+      R"("verbosity": null)",
+      R"("stream_options": null)",
+      R"("stream_options": {"include_usage": false})",
+      R"("function_call": null)",
+      R"("function_call": "none")",
+      R"("functions": [])",
+      R"("prediction": null)",
+      R"("web_search_options": null)",
+      R"("prompt_cache_key": "k")",
+      R"("prompt_cache_retention": null)",
+      R"("safety_identifier": null)",
+      R"("user": null)",
+      R"("stop": null)",
+      R"("stop": [])",
+      R"("seed": null)",
+      R"("temperature": null)",
+      R"("top_p": null)",
+      R"("top_logprobs": null)",
+      R"("logprobs": null)",
+      R"("presence_penalty": null)",
+      R"("frequency_penalty": 0.0)",
+      R"("max_tokens": null)",
+      R"("max_completion_tokens": null)",
+      R"("suffix": null)",
+      R"("suffix": "")",
+      R"("best_of": null)",
+      R"("best_of": 1)",
+      R"("echo": false)",
+      R"("echo": null)",
+      R"("stream": null)",
+      R"("repetition_penalty": 1.0)",
+      R"("min_p": 0.0)",
+      R"("guided_json": null)",
+      R"("prompt_logprobs": null)",
+      R"("truncate_prompt_tokens": null)",
+  };
+  for (const char* field : neutral) {
+    for (const bool chat : {false, true}) {
+      EXPECT_EQ(refused(std::string(", ") + field, chat), "accepted") << field << chat;
+    }
+  }
+}
+
+TEST(ApiRequest, MessagesThatClientsSendBackAsTheyGotThemAreTaken) {
+  const auto chat = parse_request(
+      R"({"model": "m", "messages": [{"role": "user", "content": "x", "name": null},
+          {"role": "assistant", "content": null, "refusal": null, "audio": null,
+           "function_call": null, "tool_calls": [{"id": "1"}]},
+          {"role": "assistant", "tool_calls": [{"id": "2"}]},
+          {"role": "assistant", "content": "y", "tool_calls": []}]})",
+      true);
+  ASSERT_TRUE(chat) << chat.error().message;
+  EXPECT_EQ(chat->messages.dump(), R"([{"role":"user","content":"x"},)"
+                                   R"({"role":"assistant","tool_calls":[{"id":"1"}],"content":""},)"
+                                   R"({"role":"assistant","tool_calls":[{"id":"2"}],"content":""},)"
+                                   R"({"role":"assistant","content":"y"}])");
+  EXPECT_EQ(refused(R"(, "messages": [{"role": "assistant", "content": null}])", true), "messages");
 }
 
 TEST(ApiRequest, JoinsPartsOfTextAndKeepsTheOrderOfKeys) {
@@ -153,6 +243,50 @@ TEST(ApiRequest, RefusesBodiesThatAreNoObjectsOrTooDeep) {
   EXPECT_NE(refused.error().message.find("deep"), std::string::npos);
 }
 
+// The library's own parser walks over all earlier keys of an object for each: half an hour for the
+// largest body.
+TEST(ApiRequest, ABodyOfKeysIsRefusedAtTheFirstTooMany) {
+  std::string keys = "{";
+  for (int i = 0; i < 80'000; ++i) keys += "\"k" + std::to_string(i) + "\":0,";
+  const std::string largest = keys + "\"model\":" + std::string(kBodyBytesMax, 'x');
+  const auto many = parse_request(largest, false);
+  ASSERT_FALSE(many);
+  EXPECT_NE(many.error().message.find("more than 1024 keys"), std::string::npos)
+      << many.error().message;
+
+  std::string objects = R"({"model": "m", "messages": [)";
+  for (std::size_t i = 0; i < kJsonPartsMax; ++i) objects += "{},";
+  EXPECT_NE(parse_request(objects + "{}]}", true).error().message.find("lists and objects"),
+            std::string::npos);
+  std::string values = R"({"model": "m", "prompt": [)";
+  for (std::size_t i = 0; i < kJsonValuesMax; ++i) values += "7,";
+  EXPECT_NE(parse_request(values + "7]}", false).error().message.find("values"), std::string::npos);
+  const auto twice = parse_request(R"({"model": "m", "prompt": "x", "model": "n"})", false);
+  ASSERT_FALSE(twice);
+  EXPECT_NE(twice.error().message.find("'model' twice"), std::string::npos);
+}
+
+TEST(ApiRequest, AnErrorRepeatsLittleOfWhatWasSent) {
+  const std::string much(1U << 20U, 'x');
+  for (const std::string& body :
+       {"{\"" + much + "\": 1}", R"({"n": ")" + much + "\"}", "{\"n\": " + much + "}",
+        R"({"n": 3, "n)" + much + R"(": 1, "n)" + much + R"(": 1})"}) {
+    const auto read = parse_request(body, false);
+    ASSERT_FALSE(read);
+    EXPECT_LT(read.error().message.size(), 400U);
+  }
+}
+
+TEST(Path, IsWhatATargetNames) {
+  EXPECT_EQ(path_of("/v1/models/a%2Fb%20c?x=%2F"), "/v1/models/a/b c");
+  EXPECT_EQ(path_of("/health#x"), "/health");
+  EXPECT_EQ(path_of("http://host:8000/v1/models?x"), "/v1/models");
+  EXPECT_EQ(path_of("http://host"), "/");
+  EXPECT_EQ(path_of("/a%zz%4"), "/a%zz%4");
+  EXPECT_EQ(path_of("/100%25"), "/100%");
+  EXPECT_EQ(path_of("*"), "*");
+}
+
 TEST(ApiError, HasTheShapeOfTheApi) {
   EXPECT_EQ(
       bad_request("n", "n is wrong").body().dump(),
@@ -160,6 +294,14 @@ TEST(ApiError, HasTheShapeOfTheApi) {
   EXPECT_EQ(to_api(make_error(Errc::refused, "later")).status, 429U);
   EXPECT_EQ(to_api(make_error(Errc::no_space, "too long")).code, "context_length_exceeded");
   EXPECT_EQ(to_api(make_error(Errc::io, "broken")).status, 500U);
+}
+
+TEST(ApiError, NoPathOfTheServersReachesAClient) {
+  const Error error = make_error(Errc::io, "/models/secret/model.safetensors: cannot be read");
+  EXPECT_EQ(to_api(error).message.find('/'), std::string::npos);
+  EXPECT_EQ(to_api_once_taken(error).message.find('/'), std::string::npos);
+  const Error full = make_error(Errc::no_space, "/run/kvtier/kvtierd.sock is full");
+  EXPECT_EQ(to_api_once_taken(full).message.find('/'), std::string::npos);
 }
 
 TEST(ApiError, AGpuWithoutMemoryIsNoFaultOfThePrompt) {

@@ -10,6 +10,7 @@ import argparse
 import concurrent.futures
 import http.client
 import json
+import math
 import os
 import re
 import signal
@@ -26,7 +27,7 @@ from pathlib import Path
 SKIPPED = 77
 KEY = "a-key-of-the-test"
 TEMPLATE = """{% for m in messages %}{{ m.role }}: {{ m.content }}
-{% if m.role == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"""
+{% if m.role == 'broken' %}{{ m.content + 1 }}{% endif %}{% if m.role == 'tool' and not m.name %}{{ raise_exception('no tools here') }}{% endif %}{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"""
 PROMPT = "To mount a disk, the administrator edits the file /etc/fstab. The fields of each line of this file are"
 
 
@@ -55,6 +56,17 @@ class Server:
         self.process.stdout.close()
         self.folder.cleanup()
         return status
+
+    def sent(self, head, body=b"", half_close=False):
+        """All bytes that come back for the bytes of one request, whose connection is then closed."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=120) as connection:
+            connection.sendall(head.replace("\n", "\r\n").encode() + body)
+            if half_close:
+                connection.shutdown(socket.SHUT_WR)
+            answer = b""
+            while more := connection.recv(1 << 16):
+                answer += more
+            return answer
 
     def raw(self, method, path, body=None, key=KEY, headers=None):
         """(status, JSON or text) of one request."""
@@ -183,6 +195,77 @@ class OpenAiClientTest(unittest.TestCase):
         self.assertEqual(b"".join(bytes(c.bytes) for c in content).decode(), chat.choices[0].message.content)
         self.assertEqual(content[0].logprob, content[0].top_logprobs[0].logprob)
 
+    def test_the_logprobs_of_a_prompt_are_those_that_a_harness_reads(self):
+        """As lm-evaluation-harness asks ("local-completions"), and what it reads of the answers."""
+        self.complete(PROMPT)  # nothing of it may come from the cache
+        for tokens in ([5, 6, 7, 8] * 40, PROMPT, [PROMPT, "A word"], [[5, 6, 7], [8, 9]]):
+            for more in ({"max_tokens": 1}, {"max_tokens": 0}, {"max_tokens": 1, "n": 2}):
+                with self.subTest(tokens=str(tokens)[:30], more=more):
+                    answer = self.complete(tokens, logprobs=1, echo=True, temperature=0, seed=1234, **more)
+                    several = isinstance(tokens[0], list) or isinstance(tokens, list) and isinstance(tokens[0], str)
+                    prompts = len(tokens) if several else 1
+                    self.assertEqual(len(answer.choices), prompts * more.get("n", 1))
+                    self.assertEqual(answer.usage.prompt_tokens_details.cached_tokens, 0)
+                    for choice in answer.choices:
+                        told = choice.logprobs
+                        self.assertEqual(choice.finish_reason, "length")
+                        self.assertEqual((told.token_logprobs[0], told.top_logprobs[0]), (None, None))
+                        self.assertTrue(all(logprob <= 0 for logprob in told.token_logprobs[1:]))
+                        self.assertEqual("".join(told.tokens), choice.text)
+                        for token, logprob, top in list(zip(told.tokens, told.token_logprobs, told.top_logprobs))[1:]:
+                            self.assertIn(len(top), (1, 2))
+                            self.assertEqual(top[token], logprob)
+                        for token, offset in zip(told.tokens, told.text_offset):
+                            self.assertTrue(choice.text[offset:].startswith(token))
+                        if more["max_tokens"] == 1:  # greedy
+                            self.assertEqual(told.token_logprobs[-1], max(told.top_logprobs[-1].values()))
+        text = "The second prompt says"
+        whole = self.complete(text, logprobs=2, echo=True, max_tokens=3).choices[0]
+        parts = [c.choices[0] for c in self.complete(text, logprobs=2, echo=True, max_tokens=3, stream=True)]
+        self.assertEqual("".join(part.text for part in parts), whole.text)
+        told = [part.logprobs for part in parts if part.logprobs]
+        self.assertEqual(sum((part.token_logprobs for part in told), []), whole.logprobs.token_logprobs)
+        self.assertEqual(sum((part.text_offset for part in told), []), whole.logprobs.text_offset)
+
+    def test_the_logprobs_of_a_prompt_are_those_of_the_score(self):
+        text = " ".join(f"{PROMPT} {i}." for i in range(6))
+        told = self.complete(text, logprobs=0, echo=True, max_tokens=0).choices[0].logprobs
+        file = Path(self.server.folder.name, "text")
+        file.write_text(text)
+        scored = json.loads(subprocess.run(
+            [ARGUMENTS.engine, "score", "--model", ARGUMENTS.model, "--text-file", file, "--storage-format", "f32", "--json"],
+            capture_output=True, check=True).stdout)
+        bits = -sum(told.token_logprobs[1:]) / math.log(2)
+        self.assertEqual(len(told.tokens), scored["tokens"] + 1)
+        size = len(text.encode()) - len(told.tokens[0].encode())
+        self.assertAlmostEqual(bits / size, scored["formats"][0]["bits_per_byte"], places=4)
+
+    def test_a_context_is_filled_and_no_token_more(self):
+        context = self.client.models.list().data[0].max_model_len
+        for prompt, options in (([5] * (context - 2), {"max_tokens": 100}), ([5] * (context - 1), {"max_tokens": 1}),
+                                ([5] * (context - 2), {"max_tokens": 100, "n": 2, "temperature": 1, "seed": 3})):
+            answer = self.complete(prompt, extra_body={"ignore_eos": True}, **options)
+            self.assertEqual(answer.usage.total_tokens, len(prompt) + options.get("n", 1) * (context - len(prompt)))
+            self.assertEqual(answer.choices[0].finish_reason, "length")
+        self.assertEqual(self.complete([5] * context, max_tokens=0).usage.total_tokens, context)
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.complete([5] * context, max_tokens=1)
+        self.assertEqual(caught.exception.code, "context_length_exceeded")
+
+    def test_a_history_of_tool_calls_without_content_is_taken(self):
+        calls = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+        messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": None, "tool_calls": calls},
+                    {"role": "tool", "name": "f", "content": "y", "tool_call_id": "1"}]
+        chat = self.client.chat.completions.create(model="docs", messages=messages, max_tokens=4, temperature=0)
+        self.assertEqual(chat.choices[0].message.content,
+                         self.complete("user: x\nassistant: \ntool: y\nassistant:", max_tokens=4).choices[0].text)
+
+    def test_no_error_tells_where_the_model_lies(self):
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.client.chat.completions.create(model="docs", messages=[{"role": "broken", "content": "x"}])
+        self.assertIn("chat_template", str(caught.exception))
+        self.assertNotIn("/", caught.exception.message)
+
     def test_echo_repeats_the_prompt(self):
         plain = self.complete().choices[0].text
         self.assertEqual(self.complete(echo=True).choices[0].text, PROMPT + plain)
@@ -227,10 +310,69 @@ class OpenAiClientTest(unittest.TestCase):
         while self.server.metric("kvtier_engine_requests_cancelled_total") == before:
             self.assertLess(time.monotonic(), deadline, "the request goes on without its client")
 
+    def test_a_client_that_sends_no_more_gets_its_answer(self):
+        """shutdown() of the sending side is not the end of the client; an interim answer may come before a late one."""
+        for tokens, stream in ((4, False), (4, True), (1500, False)):
+            with self.subTest(tokens=tokens, stream=stream):
+                body = json.dumps({"model": "docs", "prompt": PROMPT, "max_tokens": tokens, "ignore_eos": True,
+                                   "stream": stream}).encode()
+                answer = self.server.sent(f"POST /v1/completions HTTP/1.1\nHost: x\nAuthorization: Bearer {KEY}\n"
+                                          f"Content-Length: {len(body)}\n\n", body, half_close=True)
+                while answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\n"):
+                    answer = answer.split(b"\r\n\r\n", 1)[1]
+                self.assertTrue(answer.startswith(b"HTTP/1.1 200 OK\r\n"), answer[:100])
+                self.assertIn(b'"finish_reason":"length"', answer)
+
+    def test_head_is_get_without_a_body_and_the_connection_goes_on(self):
+        for path in ("/health", "/metrics", "/v1/models", "/v1/models/docs", "/nowhere", "/v1/completions"):
+            with self.subTest(path):
+                request = f" {path} HTTP/1.1\nHost: x\nAuthorization: Bearer {KEY}\n"
+                last = "GET /health HTTP/1.1\nHost: x\nConnection: close\n\n"
+                answers = self.server.sent("HEAD" + request + "\n" + last).split(b"HTTP/1.1 ")[1:]
+                self.assertEqual(len(answers), 2, answers)
+                self.assertTrue(answers[0].endswith(b"\r\n\r\n"), answers[0])
+                whole = self.server.sent("GET" + request + "Connection: close\n\n").split(b"HTTP/1.1 ")[1]
+                self.assertEqual(answers[0].split()[0], whole.split()[0])
+                length = re.search(rb"Content-Length: (\d+)", whole).group(1)
+                if path not in ("/metrics", "/v1/completions"):
+                    self.assertIn(b"Content-Length: " + length + b"\r\n", answers[0])
+        for method in ("OPTIONS", "PUT", "DELETE"):
+            answers = self.server.sent(f"{method} /v1/completions HTTP/1.1\nHost: x\n\n{last}").split(b"HTTP/1.1 ")[1:]
+            self.assertEqual([a.split()[0] for a in answers], [b"405", b"200"])
+            self.assertIn(b"Allow: POST\r\n", answers[0])
+            self.assertIn(b"Allow: GET, HEAD\r\n", self.server.sent(f"{method} /health HTTP/1.1\nHost: x\nConnection: close\n\n"))
+
+    def test_large_bodies_delay_nobody_else(self):
+        """Two at once, of each kind: keys, values, and a text whose tokens take seconds to make."""
+        size = (16 << 20) - 100
+        pair = b'"%08x":0,'
+        keys = b"{" + b"".join(pair % i for i in range(size // len(pair % 0)))[:-1] + b"}"
+        objects = b'{"model":"docs","messages":[' + b'{"role":"user","content":"x"},' * 50000 + b'{}]}'
+        numbers = b'{"model":"docs","prompt":[' + b"7," * 2000000 + b'7]}'
+        words = b'{"model":"docs","prompt":"' + b"mount a disk, " * (size // 15) + b'"}'
+
+        def health():
+            begun = time.monotonic()
+            self.assertEqual(self.server.raw("GET", "/health")[0], 200)
+            return time.monotonic() - begun
+
+        usual = max(health() for _ in range(50))
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            for body in (keys, objects, numbers, words):
+                posts = [pool.submit(self.server.raw, "POST", "/v1/completions" if body is not objects else "/v1/chat/completions", body)
+                         for _ in range(2)]
+                waits = []
+                while not all(post.done() for post in posts):
+                    waits.append(health())
+                for post in posts:
+                    self.assertEqual(post.result()[0], 400)
+                # A machine that is busy with other things has its own delays.
+                self.assertLess(sorted(waits)[len(waits) * 9 // 10], 0.1 + 20 * usual, (body[:40], usual))
+
     def test_errors_have_their_types_and_name_the_field(self):
         for options, field in [({"temperature": -1}, "temperature"), ({"n": 99}, "n"), ({"frequency_penalty": 1}, "frequency_penalty"),
                                ({"stop": [""]}, "stop"), ({"extra_body": {"colour": 1}}, "colour"), ({"best_of": 3}, "best_of"),
-                               ({"prompt": ["a", []]}, "prompt"), ({"max_tokens": 0}, "max_tokens")]:
+                               ({"prompt": ["a", []]}, "prompt"), ({"max_tokens": -1}, "max_tokens")]:
             with self.subTest(field), self.assertRaises(openai.BadRequestError) as caught:
                 self.complete(**options)
             self.assertEqual(caught.exception.param, field)
@@ -270,6 +412,20 @@ class OpenAiClientTest(unittest.TestCase):
             self.assertIn("\n" + name + '{model_name="docs"}', text)
         self.assertGreater(self.server.metric("vllm:time_to_first_token_seconds_count"), 0)
         self.assertGreater(self.server.metric("vllm:generation_tokens_total"), 0)
+
+
+class NamedServerTest(unittest.TestCase):
+    def test_a_name_is_found_however_its_path_is_written(self):
+        server = Server(ARGUMENTS, "--served-name", "org/a model")
+        try:
+            for path in ("org%2Fa%20model", "org/a%20model", "%6frg%2fa%20model?x=/"):
+                self.assertEqual(server.raw("GET", "/v1/models/" + path)[1]["id"], "org/a model")
+            self.assertEqual(server.raw("GET", "/v1%2Fmodels")[0], 200)
+            self.assertEqual(server.raw("GET", "/v1/models/org%252Fa%20model")[0], 404)
+            client = openai.OpenAI(api_key=KEY, base_url=f"http://127.0.0.1:{server.port}/v1", max_retries=0, timeout=120)
+            self.assertEqual(client.models.retrieve("org/a model").id, "org/a model")
+        finally:
+            self.assertEqual(server.stop(), 0)
 
 
 class BusyServerTest(unittest.TestCase):
@@ -361,6 +517,35 @@ class DaemonTest(unittest.TestCase):
         hits = server.metric("vllm:external_prefix_cache_hits_total")
         self.assertEqual(server.stop(), 0)
         return found, hits
+
+    def test_a_daemon_that_has_stopped_costs_all_requests_one_deadline(self):
+        """Four of the 24 have their turn at a time: those that come later have waited in the queue."""
+        prompts = [" ".join(f"{PROMPT} {i} {j}." for j in range(4)) for i in range(24)]
+
+        def ask_all(*cache, stop=False):
+            server = Server(ARGUMENTS, "--running-max", "4", cache=cache)
+            client = openai.OpenAI(api_key=KEY, base_url=f"http://127.0.0.1:{server.port}/v1", max_retries=0, timeout=120)
+            client.completions.create(model="docs", prompt="It opens the namespace.", max_tokens=1)
+            if stop:
+                self.daemon.send_signal(signal.SIGSTOP)
+            try:
+                begun = time.monotonic()
+                with concurrent.futures.ThreadPoolExecutor(24) as pool:
+                    answers = list(pool.map(lambda p: client.completions.create(model="docs", prompt=p, max_tokens=4, temperature=0)
+                                            .choices[0].text, prompts))
+                took = time.monotonic() - begun
+            finally:
+                self.daemon.send_signal(signal.SIGCONT)
+                self.assertEqual(server.stop(), 0)
+            return answers, took
+
+        for _ in range(2):  # what was dropped the first time is there after the second
+            ask_all("--socket", self.socket, "--deadline-ms", "30000", "--load-policy", "load")
+        answers, computing = ask_all("--no-cache")
+        found, took = ask_all("--socket", self.socket, "--deadline-ms", "3000", "--load-policy", "load", stop=True)
+        self.assertEqual(found, answers)
+        self.assertGreater(took, 2.5)  # it was waited for
+        self.assertLess(took, 3.1 + 2 * computing + 1)
 
     def test_a_prefix_outlives_the_server(self):
         prompt = " ".join(f"{PROMPT} {i}." for i in range(8))

@@ -91,7 +91,7 @@ void add_options(CLI::App& command, ServeOptions& o) {
       ->capture_default_str();
   command
       .add_option("--deadline-ms", o.deadline_ms,
-                  "The longest wait for one of the daemon's answers")
+                  "The longest that a request waits for the cache while nothing comes from it")
       ->capture_default_str();
 }
 

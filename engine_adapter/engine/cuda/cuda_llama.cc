@@ -230,6 +230,24 @@ Result<void> CudaLlama::step_and_choose(std::span<const StepInput> inputs,
   return unless_full([&] { return step_for_tokens(inputs, choices, tokens, gate); });
 }
 
+Result<void> CudaLlama::step_and_tell(std::span<const StepInput> inputs,
+                                      std::span<const RowQuestion> questions,
+                                      std::span<RowAnswer> answers, const LayerGate& gate) {
+  return unless_full([&] { return step_for_answers(inputs, questions, answers, gate); });
+}
+
+Result<void> CudaLlama::step_for_answers(std::span<const StepInput> inputs,
+                                         std::span<const RowQuestion> questions,
+                                         std::span<RowAnswer> answers, const LayerGate& gate) {
+  KVTIER_CHECK(!questions.empty() && answers.size() == questions.size());
+  const auto planned = plan(inputs, {}, 0);
+  if (!planned) return planned.error();
+  KVTIER_CHECK((*planned)->logit_rows == questions.size());
+  forward(**planned, gate);
+  teller_.tell(logits_.get(), config_.vocab_size, questions, answers, stream_);
+  return {};
+}
+
 Result<void> CudaLlama::step_for_logits(std::span<const StepInput> inputs, std::span<float> logits,
                                         const LayerGate& gate) {
   const auto planned = plan(inputs, {}, 0);

@@ -1,5 +1,5 @@
 // The forward pass of a Llama-like model on one GPU: BF16 products, an FP32 residual. Everything is
-// queued on one stream; only what step() and step_and_choose() return is waited for.
+// queued on one stream; only what the steps return is waited for.
 //
 // A step of one token an input (decoding) is replayed as a CUDA graph, one for each padded number
 // of rows and power of two of context.
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine_adapter/engine/cuda/cuda_plan.h"
+#include "engine_adapter/engine/cuda/cuda_teller.h"
 #include "engine_adapter/engine/cuda/cuda_weights.h"
 #include "engine_adapter/engine/model.h"
 #include "kernels/cuda/gemm.h"
@@ -43,6 +44,9 @@ class CudaLlama : public Model {
                     const LayerGate& gate = {}) override;
   Result<void> step_and_choose(std::span<const StepInput> inputs, std::span<const Choice> choices,
                                std::span<Token> tokens, const LayerGate& gate = {}) override;
+  Result<void> step_and_tell(std::span<const StepInput> inputs,
+                             std::span<const RowQuestion> questions, std::span<RowAnswer> answers,
+                             const LayerGate& gate = {}) override;
 
   Stream stream() const noexcept override { return {stream_}; }
   void wait() override;
@@ -65,6 +69,9 @@ class CudaLlama : public Model {
                                const LayerGate& gate);
   Result<void> step_for_tokens(std::span<const StepInput> inputs, std::span<const Choice> choices,
                                std::span<Token> tokens, const LayerGate& gate);
+  Result<void> step_for_answers(std::span<const StepInput> inputs,
+                                std::span<const RowQuestion> questions,
+                                std::span<RowAnswer> answers, const LayerGate& gate);
   PlanShape plan_shape();
   Result<const CudaPlan*> plan(std::span<const StepInput> inputs, std::span<const Choice> choices,
                                std::uint32_t padded_rows);
@@ -104,6 +111,7 @@ class CudaLlama : public Model {
   DeviceArray<float> logits_;
   DeviceArray<std::uint32_t> tokens_;
   Token* tokens_host_ = nullptr;  // pinned
+  Teller teller_;
 
   std::map<GraphKey, cudaGraphExec_t> graphs_;
   std::set<std::uint32_t> rows_seen_;  // padded, whose products have their algorithms

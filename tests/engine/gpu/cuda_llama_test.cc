@@ -184,6 +184,49 @@ TEST_F(GpuLlama, GraphsGiveTheSameTokensAsLaunches) {
   }
 }
 
+// Of rows of a prompt and of the last, in one step: what the same rows' logits say on the host.
+TEST_F(GpuLlama, TellsOfItsLogitsWhatTheCpuWouldTell) {
+  const auto prompt = random_tokens(50, model_->config.vocab_size, 3);
+  GpuEngine engine(*model_, StorageFormat::fp8_e4m3, {.rows_max = 1024});
+  const auto logits = logits_of(*engine.model, *engine.pool, prompt, 1024, 3);
+  const std::size_t vocab = model_->config.vocab_size;
+  std::vector<double> sums(3);
+  kernels::cpu_kernels().log_sum_exp(logits.data(), sums.data(), 3, vocab, nullptr);
+  const std::vector<Choice> choices{{{.temperature = 0}, 0},
+                                    {{.temperature = 1, .top_k = 40}, 0.3},
+                                    {{.temperature = 1, .top_p = 0.9}, 0.8}};
+  const std::vector<RowQuestion> questions{{.known = prompt[48], .likeliest = 4},
+                                           {.known = prompt[49]},
+                                           {.choices = choices, .logprobs = true, .likeliest = 2}};
+  Sequence sequence(*engine.pool, NamespaceId{}, 64);
+  const StepInput input{&sequence, prompt, 3};
+  std::vector<RowAnswer> answers(3);
+  ASSERT_TRUE(engine.model->step_and_tell({&input, 1}, questions, answers));
+  const auto logprob = [&](std::size_t row, Token token) {
+    return static_cast<double>(logits[row * vocab + token]) - sums[row];
+  };
+  EXPECT_NEAR(answers[0].known, logprob(0, prompt[48]), 1e-5);
+  EXPECT_NEAR(answers[1].known, logprob(1, prompt[49]), 1e-5);
+  EXPECT_TRUE(answers[1].likeliest.empty() && answers[0].chosen.empty());
+  for (const std::size_t row : {0U, 2U}) {
+    const auto expected = likeliest_tokens(std::span(logits).subspan(row * vocab, vocab),
+                                           questions[row].likeliest, sums[row]);
+    ASSERT_EQ(answers[row].likeliest.size(), expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ(answers[row].likeliest[i].token, expected[i].token);
+      EXPECT_NEAR(answers[row].likeliest[i].logprob, expected[i].logprob, 1e-5);
+    }
+  }
+  ASSERT_EQ(answers[2].chosen.size(), choices.size());
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    const auto row = std::span(logits).subspan(2 * vocab, vocab);
+    EXPECT_EQ(answers[2].chosen[i].token, choose(row, choices[i].options, choices[i].unit));
+    EXPECT_NEAR(answers[2].chosen[i].logprob, logprob(2, answers[2].chosen[i].token), 1e-5);
+  }
+  // A token has one log probability, wherever it is told: harnesses ask whether it is the best one.
+  EXPECT_EQ(answers[2].chosen[0].logprob, answers[2].likeliest[0].logprob);
+}
+
 TEST_F(GpuLlama, ChoosesWhatTheCpuWouldChooseFromItsLogits) {
   const auto prompt = random_tokens(50, model_->config.vocab_size, 3);
   GpuEngine engine(*model_, StorageFormat::fp8_e4m3, {.rows_max = 1024});
