@@ -282,8 +282,9 @@ void FakeDaemon::lease(Peer& peer, std::uint64_t id, wire::LeaseRequest::Reader 
   send_extents(peer);
   state_.asked_lookups += request.getLookedUp();
   std::vector<std::uint64_t> slots;
-  for (std::size_t at = 0; at < request.getKeys().size(); at += sizeof(Key)) {
-    const auto block = state_.blocks.find(key_of(request.getKeys().slice(at, at + sizeof(Key))));
+  const auto keys = request.getKeys();
+  for (std::size_t at = 0; at < keys.size(); at += sizeof(Key)) {
+    const auto block = state_.blocks.find(key_of(keys.slice(at, at + sizeof(Key))));
     if (block == state_.blocks.end()) break;
     slots.push_back(block->second);
   }
