@@ -305,8 +305,9 @@ void FakeDaemon::reserve(Peer& peer, std::uint64_t id, wire::ReserveRequest::Rea
   send_extents(peer);
   const auto tier = static_cast<Tier>(request.getTier());
   auto& left = state_.slots_left.at(request.getTier());
-  const std::uint32_t count = std::min(request.getCount(), left);
-  left -= count;
+  const std::uint32_t asked = std::min(request.getCount(), left);
+  left -= asked;
+  const std::uint32_t count = asked + (asked == 0 ? 0 : state_.slots_more);
   reply(peer, id, [&](wire::Message::Builder m) {
     auto slots = m.initReserved().initSlots(count);
     for (unsigned i = 0; i < count; ++i)
