@@ -414,6 +414,7 @@ std::map<std::string, Setting> limit_settings() {
       {"sessions_max", number(&Limits::sessions_max, 1, limits::kSessionsMax)},
       {"sessions_per_user", number(&Limits::sessions_per_user, 1, limits::kSessionsMax)},
       {"leases_per_session", number(&Limits::leases_per_session, 1, limits::kLeasesPerSessionMax)},
+      {"leases_per_user", number(&Limits::leases_per_user, 1, limits::kLeasesPerUserMax)},
       {"leased_percent", number(&Limits::leased_percent, 1, 100)},
       {"requests_per_second", number(&Limits::requests_per_second, 1000, 1 << 30)},
       {"hello_time_ms", time(&Limits::hello_time)},

@@ -84,13 +84,14 @@ struct Config {
   };
   Access access;
 
-  // Of each client; what goes past one is refused or ended with a message that names it.
+  // What goes past one is refused or ended with a message that names it.
   struct Limits {
     std::uint32_t sessions_max = 256;
     std::uint32_t sessions_per_user = 128;
     std::uint32_t leases_per_session = 4096;
-    std::uint32_t leased_percent = 75;  // of each memory tier, by one session
-    std::uint32_t requests_per_second = 50'000;
+    std::uint32_t leases_per_user = 32'768;
+    std::uint32_t leased_percent = 75;            // of each memory tier, by one user
+    std::uint32_t requests_per_second = 100'000;  // of one user
     std::chrono::milliseconds hello_time{10'000};
     std::chrono::milliseconds frame_time{10'000};
     std::chrono::milliseconds unread_time{30'000};

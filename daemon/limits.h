@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 
 #include "client/wire/directory.h"
@@ -24,17 +25,26 @@ inline constexpr std::uint32_t kPeersListedMax = 512;  // sessions in one status
 inline constexpr std::uint32_t kNamespacesMax = 4096;  // known at a time
 inline constexpr std::uint32_t kNamespacesPerTenantMax =
     kNamespacesMax / 4;  // where there are several
+inline constexpr std::uint32_t kNamespacesPerUserMax = kNamespacesMax / 2;  // made by one
 inline constexpr std::uint32_t kNamespacesPerSessionMax = 64;
 inline constexpr std::uint32_t kLeasesPerSessionMax = 4096;
-inline constexpr std::uint32_t kBlocksLeasedPerSessionMax = 1U << 20;
+inline constexpr std::uint32_t kLeasesPerUserMax = 1U << 16;
+inline constexpr std::size_t kBlocksLeasedPerSessionMax = 1U << 20;
+inline constexpr std::size_t kBlocksLeasedPerUserMax = 1U << 22;
 inline constexpr std::uint32_t kReservedPerProcessMax = 8192;  // slots, quarantined ones included
-inline constexpr std::uint32_t kLookedUpMax = 1U << 24;        // blocks of one prompt
+inline constexpr std::uint32_t kReleasesMax = kLeasesPerSessionMax;  // in one message
+inline constexpr std::uint32_t kLookedUpMax = 1U << 24;              // blocks of one prompt
 inline constexpr std::uint32_t kFlushesPerSessionMax = 16;
 inline constexpr std::uint32_t kSessionOutputBytesMax = 16U << 20;
 inline constexpr std::uint32_t kReadsWaitingMax = 16384;      // blocks on their way from disk
 inline constexpr std::uint32_t kWriteThroughQueueMax = 4096;  // blocks waiting for the disk
-inline constexpr std::uint32_t kStampsBatchMax = 4096;     // touched blocks per write of LRU stamps
-inline constexpr std::uint32_t kFramesPerTurn = 64;        // one session's share of a loop turn
+inline constexpr std::uint32_t kStampsBatchMax = 4096;  // touched blocks per write of LRU stamps
+inline constexpr std::uint32_t kFramesPerTurn = 64;     // one session's share of a loop turn
+inline constexpr std::uint32_t kUsersRememberedMax = 8192;  // what they owe, when they are gone
+inline constexpr std::uint32_t kFarewellsMax = 256;         // peers that are told why, under way
+inline constexpr std::uint32_t kFarewellsPerUserMax = 64;
+inline constexpr std::uint32_t kFarewellTurnsMax = 64;  // in which such a peer sends something
+inline constexpr std::chrono::milliseconds kFarewellTime{2000};
 inline constexpr std::uint32_t kClosingsPerUserMax = 16;   // of ended sessions' sockets, under way
 inline constexpr std::uint32_t kClosingsMax = 1024;        // in all, past which nobody is let in
 inline constexpr std::uint32_t kPeerLinesPerSecond = 20;   // of the log, about what peers do
@@ -87,5 +97,8 @@ static_assert(kReadsWaitingMax >= wire::kLeaseBlocksMax);
 static_assert(kDisksMax <= 1U << (32 - kDiskSegmentBits) && kDisksMax <= 32);
 static_assert(kGpusMax <= 1U << (32 - kExtentBits) && kGpusMax <= kDirectoryDevicesMax);
 static_assert(kReservedPerProcessMax >= wire::kReserveMax);
+// A user is one hold of a block.
+static_assert(kHoldsMax >= 2 * kSessionsMax);
+static_assert(kUsersRememberedMax >= kSessionsMax + kAdminSessionsMax);
 
 }  // namespace kvtier::daemon::limits

@@ -3,6 +3,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
+
 #include "client/session/limits.h"
 
 namespace kvtier::session {
@@ -32,9 +34,12 @@ ControlSocket::ControlSocket(UniqueFd fd) : fd_(std::move(fd)), writer_(kUnsentB
 
 Error error_of(wire::Failure::Reader error) {
   const auto code = error.getCode();
+  constexpr std::size_t kMessageBytesMax = 4096;
+  const std::string message(error.getMessage().cStr(),
+                            std::min<std::size_t>(error.getMessage().size(), kMessageBytesMax));
   const bool known =
       code >= static_cast<int>(Errc::unavailable) && code <= static_cast<int>(Errc::stale);
-  return make_error(known ? static_cast<Errc>(code) : Errc::refused, error.getMessage().cStr());
+  return make_error(known ? static_cast<Errc>(code) : Errc::refused, message);
 }
 
 }  // namespace kvtier::session

@@ -215,7 +215,7 @@ void Session::turn() {
   if (socket_ && !broken_) {
     if (auto good = check_answers(); !good) broken_ = good.error();
   }
-  if (broken_) drop(*std::exchange(broken_, {}));
+  if (broken_) drop(last_words(*std::exchange(broken_, {})));
   directory_.collect();
 
   const auto events = static_cast<short>(POLLIN | (socket_.unsent() ? POLLOUT : 0));
@@ -272,6 +272,13 @@ void Session::connect(Clock::time_point now) {
   socket_ = ControlSocket(std::move(*fd));
   last_received_ = now;
   say_hello();
+}
+
+// A daemon that has hung up may have said why.
+Error Session::last_words(const Error& otherwise) {
+  if (otherwise.code != Errc::unavailable) return otherwise;
+  const auto heard = receive();
+  return !heard && heard.error().code == Errc::refused ? heard.error() : otherwise;
 }
 
 void Session::drop(const Error& why) {

@@ -3,8 +3,8 @@
 //
 // Public functions may be called from any thread and, but for those with a deadline, never wait.
 // When the connection ends, everything that was waiting for it fails with `unavailable` at once;
-// namespaces are opened again by themselves on the next one. Does not survive fork(): start clients
-// in the child.
+// namespaces are opened again by themselves on the next one. Does not survive fork(): nothing of it
+// is touched in the child (client/base/fork_mark.h).
 #pragma once
 
 #include <atomic>
@@ -106,6 +106,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<void> recall_extents(wire::Welcome::Reader welcome);
   void let_go_of_old_slots();
   void drop(const Error& why);
+  Error last_words(const Error& otherwise);
   void fail_everything(const Error& why);
   Result<void> receive();
   Result<void> handle(wire::Frame& frame);
@@ -130,7 +131,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<void> take_lease(wire::Leased::Reader leased, const std::shared_ptr<HeldBlocks>& hold,
                           const std::shared_ptr<Outcome>& outcome);
   void ask_slots(const std::shared_ptr<NamespaceEntry>& ns, Tier tier, std::uint32_t count);
-  Result<void> take_slots(NamespaceEntry& ns, Tier tier, Result<wire::Message::Reader> reply);
+  Result<void> take_slots(NamespaceEntry& ns, Tier tier, std::uint32_t asked,
+                          Result<wire::Message::Reader> reply);
   void add_flush(Flush flush);
   void ask_flush();
   void end_flushes(std::vector<Flush> flushes, const Result<void>& result);

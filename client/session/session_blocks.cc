@@ -144,9 +144,9 @@ void Session::ask_slots(const std::shared_ptr<NamespaceEntry>& ns, Tier tier, st
     return slots_changed_();
   }
   ++slots_asked_;
-  const auto done = [this, ns, tier](Result<wire::Message::Reader> reply) {
+  const auto done = [this, ns, tier, count](Result<wire::Message::Reader> reply) {
     --slots_asked_;
-    const auto taken = take_slots(*ns, tier, std::move(reply));
+    const auto taken = take_slots(*ns, tier, count, std::move(reply));
     slots_changed_();
     return taken;
   };
@@ -160,12 +160,14 @@ void Session::ask_slots(const std::shared_ptr<NamespaceEntry>& ns, Tier tier, st
       done);
 }
 
-Result<void> Session::take_slots(NamespaceEntry& ns, Tier tier,
+Result<void> Session::take_slots(NamespaceEntry& ns, Tier tier, std::uint32_t asked,
                                  Result<wire::Message::Reader> reply) {
   std::vector<ReservedSlot> slots;
   if (reply) {
     if (!reply->isReserved()) return malformed("something else than reserved slots");
-    for (const std::uint64_t name : reply->getReserved().getSlots()) {
+    const auto names = reply->getReserved().getSlots();
+    if (names.size() > asked) return malformed("more slots than were asked for");
+    for (const std::uint64_t name : names) {
       SlotRef ref = resolve(name, ns.layout.record_bytes);
       if (!ref || ref.extent->tier != tier)
         return malformed("a reserved slot that is in no extent");

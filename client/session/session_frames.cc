@@ -178,6 +178,10 @@ Result<void> Session::welcome(wire::Frame& frame, wire::Message::Reader message)
 // (pages, pins, imports); the others are dropped.
 Result<void> Session::recall_extents(wire::Welcome::Reader welcome) {
   const auto lineage = welcome.getLineage();
+  constexpr std::size_t kLineageBytesMax = 64;
+  if (lineage.size() > kLineageBytesMax) return malformed("a lineage of the wrong size");
+  if (welcome.getExtents().size() > extents_.size())
+    return malformed("more extents than were said to be known");
   const auto* first = reinterpret_cast<const std::byte*>(lineage.begin());
   auto before = std::exchange(extents_, {});
   for (const std::uint32_t id : welcome.getExtents()) {
@@ -267,6 +271,7 @@ Result<void> Session::land(wire::Ready::Reader ready) {
   // Released while the event was on its way.
   const auto hold = lease == leases_.end() ? nullptr : lease->second.lock();
   if (!hold) return {};
+  if (blocks.size() > hold->keys().size()) return malformed("a block that was not leased");
   for (std::uint32_t i = 0; i < blocks.size(); ++i) {
     SlotRef slot = resolve(slots[i], hold->ns().layout.record_bytes);
     if (!slot && slots[i] != 0) return malformed("a slot that is in no extent");

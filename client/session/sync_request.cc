@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <iterator>
 
 namespace kvtier::session {
 
@@ -63,7 +64,14 @@ Result<void> SyncSession::request(const std::function<void(wire::Message::Builde
 
 Result<wire::Frame> SyncSession::next_frame(Deadline deadline) {
   while (frames_.empty()) {
-    if (auto good = socket_.send(); !good) return good.error();
+    if (const auto sent = socket_.send(); !sent) {
+      // A daemon that has hung up may have said why.
+      std::vector<wire::Frame> frames;
+      [[maybe_unused]] const auto ended = socket_.receive(frames);
+      if (frames.empty()) return sent.error();
+      std::ranges::move(frames, std::back_inserter(frames_));
+      break;
+    }
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
     pollfd fd{socket_.fd(), static_cast<short>(POLLIN | (socket_.unsent() ? POLLOUT : 0)), 0};
     if (left <= 0 || ::poll(&fd, 1, static_cast<int>(std::min<long>(left, 60'000))) == 0) {

@@ -23,13 +23,18 @@ class CacheImpl final : public Cache {
  public:
   CacheImpl(Parts parts, std::shared_ptr<session::NamespaceEntry> ns)
       : parts_(std::move(parts)), ns_(std::move(ns)) {}
+  ~CacheImpl() override {
+    if (!forked()) return;
+    parts_.keep_for_ever();
+    ForkMark::keep(ns_);
+  }
 
   const Namespace& ns() const noexcept override { return ns_->ns; }
   const NamespaceId& id() const noexcept override { return ns_->id; }
   const RecordLayout& layout() const noexcept override { return ns_->layout; }
 
   Match match(std::span<const Token> tokens) const noexcept override {
-    if (ns_->invalidated) return {};
+    if (forked() || ns_->invalidated) return {};
     return parts_.session->directory().read([&](const DirectoryView* view) {
       return view == nullptr ? Match{}
                              : match_prefix(*view, ns_->id, ns_->layout.block_tokens, tokens);
@@ -38,6 +43,10 @@ class CacheImpl final : public Cache {
 
   using Cache::lease;
   Result<Lease> lease(std::span<const Token> tokens, BlockRange range, Deadline deadline) override {
+    if (forked()) {
+      return make_error(Errc::unavailable,
+                        "this cache is of the process that this one was forked from");
+    }
     const std::uint32_t block_tokens = ns_->layout.block_tokens;
     const std::size_t matchable = blocks_matchable(tokens.size(), block_tokens);
     const std::size_t end = std::min<std::size_t>(range.end, matchable);
@@ -64,11 +73,14 @@ class CacheImpl final : public Cache {
 
   WriteBack write_back(std::span<const Token> tokens, std::uint32_t first_block, const Pages& pages,
                        Stream stream) noexcept override {
+    if (forked()) return make_handle(&CacheImpl::make_write_back, nullptr, nullptr);
     auto job = queue_write_back(tokens, first_block, pages, stream);
     return make_handle(&CacheImpl::make_write_back, std::move(job), parts_.copies);
   }
 
  private:
+  bool forked() const noexcept { return parts_.born.forked(); }
+
   void count(const HeldBlocks& hold, std::size_t looked_up, bool granted) {
     Counters& counters = parts_.session->counters();
     std::size_t misses = looked_up;

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "client/base/fork_mark.h"
 #include "client/session/session.h"
 #include "client/transfer/copy_queue.h"
 #include "client/transfer/gpu.h"
@@ -17,6 +18,14 @@ struct Parts {
   std::shared_ptr<CopyQueue> copies;
   std::shared_ptr<WriteBackBudget> budget;
   std::shared_ptr<Gpu> gpu;  // null: pages are in host memory
+  ForkMark born{};
+
+  void keep_for_ever() const {
+    ForkMark::keep(session);
+    ForkMark::keep(copies);
+    ForkMark::keep(budget);
+    ForkMark::keep(gpu);
+  }
 };
 
 std::shared_ptr<Cache> make_cache(Parts parts, std::shared_ptr<session::NamespaceEntry> ns);
@@ -32,18 +41,22 @@ Result<std::shared_ptr<Loading>> start_load(const std::shared_ptr<session::HeldB
 
 namespace kvtier {
 
-// The states behind the public handles.
+// The states behind the public handles. In a fork of the process that made them they are neither
+// asked nor taken apart.
 struct Lease::State {
   std::shared_ptr<session::HeldBlocks> hold;
   std::shared_ptr<transfer::CopyQueue> copies;
   std::shared_ptr<transfer::Gpu> gpu;
+  ForkMark born{};
 };
 struct Load::State {
   std::shared_ptr<transfer::Loading> job;
+  ForkMark born{};
 };
 struct WriteBack::State {
   std::shared_ptr<transfer::WriteBackJob> job;  // null: nothing was taken
   std::shared_ptr<transfer::CopyQueue> copies;
+  ForkMark born{};
 };
 
 }  // namespace kvtier

@@ -54,21 +54,28 @@ class ClientImpl final : public Client {
 
   // Copies first: slots in use are either committed or handed back with the others.
   ~ClientImpl() override {
+    if (forked()) {
+      parts_.keep_for_ever();
+      return;
+    }
     parts_.copies->stop();
     parts_.session->close();
   }
 
-  bool connected() const noexcept override { return parts_.session->connected(); }
+  bool connected() const noexcept override { return !forked() && parts_.session->connected(); }
   Result<void> wait_connected(Deadline deadline) override {
+    if (forked()) return of_parent();
     return parts_.session->wait_connected(deadline);
   }
 
   Result<std::shared_ptr<Cache>> open(const Namespace& ns) override {
     if (auto good = ns.validate(); !good) return good.error();
+    if (forked()) return of_parent();
     return transfer::make_cache(parts_, parts_.session->open(ns));
   }
 
   Result<void> flush(Deadline deadline) override {
+    if (forked()) return of_parent();
     using Priority = transfer::CopyQueue::Priority;
     for (const Priority priority : {Priority::write_back, Priority::promotion}) {
       if (parts_.copies->drain(priority, deadline)) continue;
@@ -81,6 +88,13 @@ class ClientImpl final : public Client {
   ClientStats stats() const noexcept override { return parts_.session->counters().stats(); }
 
  private:
+  bool forked() const noexcept { return parts_.born.forked(); }
+  static Error of_parent() {
+    return make_error(
+        Errc::unavailable,
+        "this client is of the process that this one was forked from: start one here");
+  }
+
   transfer::Parts parts_;
 };
 

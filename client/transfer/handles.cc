@@ -4,71 +4,104 @@
 
 namespace kvtier {
 
+namespace {
+
+// Null too in a fork of the process that made it.
+template <class State>
+State* here(const std::shared_ptr<State>& state) noexcept {
+  return state && !state->born.forked() ? state.get() : nullptr;
+}
+
+// Before the handle lets go of it. False where nothing of it may be touched.
+template <class State>
+bool may_end(std::shared_ptr<State>& state) noexcept {
+  if (here(state) != nullptr) return true;
+  if (state) ForkMark::keep(std::move(state));
+  return false;
+}
+
+}  // namespace
+
 Load::Load(std::shared_ptr<State> state) noexcept : state_(std::move(state)) {}
 Load::Load(Load&&) noexcept = default;
 Load& Load::operator=(Load&& other) noexcept {
   if (this == &other) return *this;
-  if (state_) state_->job->finish();
+  if (may_end(state_)) state_->job->finish();
   state_ = std::move(other.state_);
   return *this;
 }
 Load::~Load() {
-  if (state_) state_->job->finish();
+  if (may_end(state_)) state_->job->finish();
 }
 
 std::uint32_t Load::blocks() const noexcept {
-  return state_ ? state_->job->blocks() : 0;
+  const auto* state = here(state_);
+  return state ? state->job->blocks() : 0;
 }
 std::span<const BlockFault> Load::faults() const noexcept {
-  return state_ ? state_->job->faults() : std::span<const BlockFault>{};
+  const auto* state = here(state_);
+  return state ? state->job->faults() : std::span<const BlockFault>{};
 }
 std::span<std::byte* const> Load::records() const noexcept {
-  return state_ ? state_->job->records() : std::span<std::byte* const>{};
+  const auto* state = here(state_);
+  return state ? state->job->records() : std::span<std::byte* const>{};
 }
 void Load::wait_layer(std::uint32_t layer, Stream stream) {
-  if (state_) state_->job->wait_layer(layer, stream);
+  if (const auto* state = here(state_)) state->job->wait_layer(layer, stream);
 }
 bool Load::ended() const noexcept {
-  return !state_ || state_->job->ended();
+  const auto* state = here(state_);
+  return !state || state->job->ended();
 }
 std::uint32_t Load::finish() {
-  return state_ ? state_->job->finish() : 0;
+  const auto* state = here(state_);
+  return state ? state->job->finish() : 0;
 }
 
 Lease::Lease(std::shared_ptr<State> state) noexcept : state_(std::move(state)) {}
 Lease::Lease(Lease&&) noexcept = default;
 Lease& Lease::operator=(Lease&& other) noexcept {
   if (this == &other) return *this;
-  release();
+  if (may_end(state_)) state_->hold->release();
   state_ = std::move(other.state_);
   return *this;
 }
 Lease::~Lease() {
-  release();
+  if (may_end(state_)) state_->hold->release();
 }
 
 std::uint32_t Lease::blocks() const noexcept {
-  return state_ ? state_->hold->blocks() : 0;
+  const auto* state = here(state_);
+  return state ? state->hold->blocks() : 0;
 }
 Tier Lease::source(std::uint32_t block) const noexcept {
-  return state_ ? state_->hold->source(block) : Tier::disk;
+  const auto* state = here(state_);
+  return state ? state->hold->source(block) : Tier::disk;
 }
 std::uint32_t Lease::wait_ready(Deadline deadline) {
-  return state_ ? state_->hold->wait_ready(deadline) : 0;
+  const auto* state = here(state_);
+  return state ? state->hold->wait_ready(deadline) : 0;
 }
 std::optional<Clock::time_point> Lease::settled_at() const noexcept {
-  return state_ ? state_->hold->settled_at() : Clock::time_point{};
+  const auto* state = here(state_);
+  return state ? state->hold->settled_at() : Clock::time_point{};
 }
 bool Lease::held() const noexcept {
-  return state_ && state_->hold->held();
+  const auto* state = here(state_);
+  return state && state->hold->held();
 }
 void Lease::release() noexcept {
-  if (state_) state_->hold->release();
+  if (const auto* state = here(state_)) state->hold->release();
 }
 
 Result<Load> Lease::load_into(const Pages& pages, Stream stream) {
-  if (!state_) return make_error(Errc::stale, "the lease was moved away");
-  auto job = transfer::start_load(state_->hold, state_->copies, state_->gpu, pages, stream);
+  const auto* state = here(state_);
+  if (!state) {
+    return make_error(Errc::stale,
+                      "the lease was moved away, or is of the process that this one "
+                      "was forked from");
+  }
+  auto job = transfer::start_load(state->hold, state->copies, state->gpu, pages, stream);
   if (!job) return job.error();
   return Load(std::make_shared<Load::State>(Load::State{std::move(*job)}));
 }
@@ -77,25 +110,28 @@ WriteBack::WriteBack(std::shared_ptr<State> state) noexcept : state_(std::move(s
 WriteBack::WriteBack(WriteBack&&) noexcept = default;
 WriteBack& WriteBack::operator=(WriteBack&& other) noexcept {
   if (this == &other) return *this;
-  wait();
+  if (may_end(state_)) wait();
   state_ = std::move(other.state_);
   return *this;
 }
 WriteBack::~WriteBack() {
-  wait();
+  if (may_end(state_)) wait();
 }
 
 void WriteBack::wait() noexcept {
-  if (!state_ || !state_->job) return;
-  state_->job->hurry();
-  state_->copies->wake();
-  state_->job->wait();
+  const auto* state = here(state_);
+  if (!state || !state->job) return;
+  state->job->hurry();
+  state->copies->wake();
+  state->job->wait();
 }
 bool WriteBack::ended() const noexcept {
-  return !state_ || !state_->job || state_->job->ended();
+  const auto* state = here(state_);
+  return !state || !state->job || state->job->ended();
 }
 std::uint32_t WriteBack::accepted() const noexcept {
-  return state_ && state_->job ? state_->job->accepted() : 0;
+  const auto* state = here(state_);
+  return state && state->job ? state->job->accepted() : 0;
 }
 
 Result<Lease> Cache::lease(std::span<const Token> tokens, std::uint32_t blocks, Deadline deadline) {

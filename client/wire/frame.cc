@@ -8,11 +8,14 @@
 namespace kvtier::wire {
 namespace {
 
-// Everything a peer may nest or repeat is bounded by the frame, so the traversal limit only has to
-// stop messages that point to the same bytes again and again.
-capnp::ReaderOptions reader_options() {
+// What a message can make its reader do is bounded by its own frame: one that points to the same
+// bytes again and again, or has elements that take none (each counts for a word), is read no
+// further. A list is counted each time that it is asked for, so some repetition is right.
+capnp::ReaderOptions reader_options(std::size_t words) {
+  constexpr std::size_t kRepeated = 16;
+  constexpr std::size_t kAlways = 4096;
   capnp::ReaderOptions options;
-  options.traversalLimitInWords = 4 * kFrameBytesMax / sizeof(capnp::word);
+  options.traversalLimitInWords = kAlways + kRepeated * words;
   options.nestingLimit = 16;
   return options;
 }
@@ -25,7 +28,8 @@ Error malformed(const std::string& what) {
 
 Result<void> Frame::read(const std::function<void(Message::Reader)>& use) const {
   const auto exception = kj::runCatchingExceptions([&] {
-    capnp::FlatArrayMessageReader reader({words_.data(), words_.size()}, reader_options());
+    capnp::FlatArrayMessageReader reader({words_.data(), words_.size()},
+                                         reader_options(words_.size()));
     use(reader.getRoot<Message>());
   });
   KJ_IF_MAYBE (e, exception) {

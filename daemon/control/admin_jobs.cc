@@ -102,9 +102,10 @@ Result<void> AdminJobs::unpin(Selection selection, TierSet tiers, Done<std::uint
 Result<void> AdminJobs::invalidate(NamespaceFilter filter, Done<Invalidated> done) {
   filter.orphans = true;
   cache_.disk().invalidated(filter);
+  Invalidated so_far;
+  if (on_invalidated) so_far.sessions += on_invalidated(filter);
   auto walk = begin({filter, {}, {}});
   if (!walk) return walk.error();
-  Invalidated so_far;
   auto closed = cache_.close_namespaces(filter);
   for (const std::uint16_t ns : closed)
     so_far.namespaces.push_back(cache_.catalogue().namespaces()[ns].id);

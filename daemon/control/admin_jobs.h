@@ -46,6 +46,8 @@ class AdminJobs {
 
   // A namespace was closed. Returns how many sessions have it open and were told.
   std::function<std::uint32_t(std::uint16_t ns)> on_closed;
+  // So was what it matches of namespaces that nobody has made yet and readers wait for. As above.
+  std::function<std::uint32_t(const NamespaceFilter&)> on_invalidated;
 
  private:
   using Step = std::function<bool()>;  // false: that was the last

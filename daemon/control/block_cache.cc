@@ -63,21 +63,40 @@ void BlockCache::pass_time(std::uint32_t now) {
   disk_.pass_time(now);
 }
 
-Result<std::uint16_t> BlockCache::open_namespace(std::span<const std::byte> encoded) {
+Result<std::uint16_t> BlockCache::open_namespace(std::span<const std::byte> encoded, UserId owner) {
   forget_misfits(encoded);
   const auto known = catalogue_.namespaces().find(NamespaceId{xxh3_128(encoded)});
   const TenantId before = known ? catalogue_.namespaces()[*known].tenant : kDefaultTenant;
-  auto ns = catalogue_.open_namespace(encoded);
+  auto ns = catalogue_.open_namespace(encoded, owner);
+  if (!ns && ns.error().code == Errc::no_space) {
+    forget_unused_namespaces();
+    ns = catalogue_.open_namespace(encoded, owner);
+  }
   if (ns && known) {
     const KnownNamespace& of = catalogue_.namespaces()[*ns];
     disk_.move_usage(before, of.tenant, of.bytes[index_of(Tier::disk)]);
   }
-  if (ns && !std::exchange(catalogue_.namespaces()[*ns].remembered, true)) {
-    if (on_namespace) on_namespace(catalogue_.namespaces()[*ns]);
-    disk_.remember_namespace(*ns);
-  }
+  if (ns && catalogue_.namespaces()[*ns].blocks != 0) remember(*ns);
   if (ns) host_.expect(catalogue_.namespaces()[*ns].layout.record_bytes);
   return ns;
+}
+
+bool BlockCache::knows_namespace(std::span<const std::byte> encoded) const {
+  const auto known = catalogue_.namespaces().find(NamespaceId{xxh3_128(encoded)});
+  return known && !catalogue_.namespaces()[*known].closed;
+}
+
+// Not before there is something to remember it for.
+void BlockCache::remember(std::uint16_t ns) {
+  if (std::exchange(catalogue_.namespaces()[ns].remembered, true)) return;
+  if (on_namespace) on_namespace(catalogue_.namespaces()[ns]);
+  disk_.remember_namespace(ns);
+}
+
+void BlockCache::forget_unused_namespaces() {
+  // What a disk that comes late says of namespaces comes before its blocks.
+  if (!disk_.unknown_directory().empty()) return;
+  for (const NamespaceId& id : catalogue_.namespaces().forget_unused()) disk_.forget_namespace(id);
 }
 
 // Orphans whose size is not that of the records of the namespace they claim to be of.
@@ -202,6 +221,7 @@ BlockCache::Taken BlockCache::take_slot(SlotName name, Tier tier, BlockId& id, s
 
 void BlockCache::seal(BlockId id, MemoryTier& tier, Place at, const Key& parent) {
   const Block& block = catalogue_.block(id);
+  remember(block.ns);
   storage::SlotEntry entry{};
   entry.block_index = block.block_index;
   entry.ns = catalogue_.namespaces()[block.ns].id;
@@ -215,6 +235,7 @@ void BlockCache::seal(BlockId id, MemoryTier& tier, Place at, const Key& parent)
 
 void BlockCache::end_session(SessionId session) {
   release_all(session);
+  user_of_.erase(session);
   for (const auto& slot : reservations_.end_session(session)) {
     const Place at = place_named(slot.slot);
     memory(slot.tier, at).table(at).set_quarantined(at.slot);

@@ -13,7 +13,7 @@
 
 #include "daemon/control/catalogue.h"
 #include "daemon/control/disk_tier.h"
-#include "daemon/control/held_share.h"
+#include "daemon/control/hold_table.h"
 #include "daemon/control/memory_tier.h"
 #include "daemon/control/pins.h"
 #include "daemon/control/reservations.h"
@@ -43,7 +43,8 @@ class BlockCache {
     std::uint32_t pinned_percent_max = 25;  // of each part of a tier
     Tenants tenants{};
     std::uint32_t leases_per_session = limits::kLeasesPerSessionMax;
-    // Of what its tenant may have of a memory tier, the part that one session may hold leased.
+    std::uint32_t leases_per_user = limits::kLeasesPerUserMax;
+    // Of what its tenant may have of a memory tier, the part that one user may hold leased.
     std::uint32_t leased_percent = 100;
   };
   struct Ports {
@@ -69,8 +70,17 @@ class BlockCache {
   // Takes over what the disk holds. Once, before anything else but adopt().
   Result<void> recover();
 
-  // The number of a namespace in this daemon. Errors: malformed, invalid, no_space, refused.
-  Result<std::uint16_t> open_namespace(std::span<const std::byte> encoded);
+  // The number of a namespace in this daemon, a new one where it is not known yet: then `owner`
+  // made it. Errors: malformed, invalid, no_space, refused.
+  Result<std::uint16_t> open_namespace(std::span<const std::byte> encoded, UserId owner = kNoUser);
+  // Whether opening it makes none: it is known, and was not closed.
+  bool knows_namespace(std::span<const std::byte> encoded) const;
+  // Namespaces without a block that no session has open are forgotten, by the disks too.
+  void forget_unused_namespaces();
+
+  // Whose the session is: what all sessions of a user hold is counted together. One that was never
+  // said to begin is a user of its own.
+  void begin_session(SessionId session, UserId user) { user_of_[session] = user; }
 
   struct Grant {
     LeaseId lease = 0;  // 0: nothing granted
@@ -168,7 +178,7 @@ class BlockCache {
 
   // Blocks of a lease have come from disk, or failed.
   std::function<void(SessionId, LeaseId, std::span<const Landed>)> on_ready;
-  // A namespace has become known, before any block of it is there.
+  // A namespace is to be remembered: a block of it is there, or about to be.
   std::function<void(const KnownNamespace&)> on_namespace;
 
   Catalogue& catalogue() noexcept { return catalogue_; }
@@ -196,19 +206,26 @@ class BlockCache {
     BlockId block = kNoBlock;  // kNoBlock: failed
     Tier tier = Tier::host;
     bool pending = false;
-    BlockId counted{};  // as it was granted, for the session's share
-    std::uint64_t bytes = 0;
+    BlockId counted{};       // as it was granted, for the user's share
+    std::uint32_t part = 0;  // of the device tier: the GPU
     Tier from = Tier::host;  // where it was
   };
   struct Lease {
     SessionId session;  // 0: released; it ends when the last of its disk reads does
     std::uint16_t ns;
     std::vector<Leased> blocks;
+    UserId user;
   };
   struct SessionLeases {
     std::vector<LeaseId> ids;
     std::size_t blocks = 0;
-    HeldShare share;
+  };
+  // Of all its sessions, until the last of its leases has ended.
+  struct UserHolds {
+    HoldTable table;
+    std::size_t leases = 0;
+    std::size_t blocks = 0;                                         // each once a lease
+    std::map<std::pair<Tier, std::uint32_t>, std::uint64_t> bytes;  // each block once
   };
   struct Waiter {
     LeaseId lease;
@@ -221,13 +238,15 @@ class BlockCache {
     Landed landed;
   };
 
+  UserId user_of(SessionId session) const;
+  bool hold(UserHolds& of_user, BlockId id, Tier tier);
+  void unhold(UserHolds& of_user, BlockId id, Tier tier);
+  void remember(std::uint16_t ns);
   bool holds_in(BlockId id, Tier tier);
   void forget_misfits(std::span<const std::byte> encoded);
-  bool within_share(SessionLeases& of_session, std::span<const Leased> before, const Leased& leased,
-                    std::uint32_t device) const;
-  void uncount(SessionLeases& of_session, std::span<const Leased> blocks) const;
-  std::optional<Leased> hold_in_memory(SessionLeases& of_session, std::span<const Leased> before,
-                                       BlockId id, std::uint32_t device);
+  bool within_share(UserHolds& of_user, const Leased& leased) const;
+  static void uncount(UserHolds& of_user, const Leased& leased);
+  std::optional<Leased> hold_in_memory(UserHolds& of_user, BlockId id, std::uint32_t device);
   void note_access(const std::vector<Leased>& held, Grant& grant);
   void seen_again(BlockId id);
   std::vector<Event> hand_over(BlockId id, std::span<const Waiter> waiters, bool good);
@@ -294,6 +313,8 @@ class BlockCache {
   std::deque<Lease> ending_;      // closed, their holds still there
   std::size_t ended_blocks_ = 0;  // since there was a turn for more
   bool ending_later_ = false;
+  std::unordered_map<SessionId, UserId> user_of_;
+  std::unordered_map<UserId, UserHolds> holds_of_;
   std::unordered_map<std::uint32_t, std::vector<Waiter>> loading_;  // by BlockId
   LeaseId next_lease_ = 1;
   std::uint64_t leased_blocks_ = 0;

@@ -16,22 +16,31 @@ namespace kvtier::daemon {
 BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::span<const Key> keys,
                                     std::uint32_t device, std::uint32_t looked_up) {
   SessionLeases& of_session = leases_of_[session];
+  const UserId user = user_of(session);
+  const auto known = holds_of_.find(user);
+  const std::size_t leases = known == holds_of_.end() ? 0 : known->second.leases;
+  const std::size_t blocks = known == holds_of_.end() ? 0 : known->second.blocks;
   const std::uint64_t asked = std::max<std::uint64_t>(looked_up, keys.size());
-  if (of_session.ids.size() >= options_.leases_per_session || catalogue_.namespaces()[ns].closed) {
+  if (of_session.ids.size() >= options_.leases_per_session || leases >= options_.leases_per_user ||
+      catalogue_.namespaces()[ns].closed) {
     missed(ns, asked);
     return {};
   }
-  keys = keys.first(std::min(keys.size(), limits::kBlocksLeasedPerSessionMax - of_session.blocks));
+  keys = keys.first(std::min({keys.size(), limits::kBlocksLeasedPerSessionMax - of_session.blocks,
+                              limits::kBlocksLeasedPerUserMax - blocks}));
   // First everything in memory is held, so that making room for what is on disk cannot evict it.
   std::vector<Leased> held;
   std::vector<BlockId> found(keys.size());
   found.resize(catalogue_.find_prefix(ns, keys, found));
   held.reserve(found.size());
+  UserHolds& of_user = holds_of_[user];
+  ++of_user.leases;
   for (const BlockId id : found) {
-    const auto leased = hold_in_memory(of_session, held, id, device);
+    const auto leased = hold_in_memory(of_user, id, device);
     if (!leased) break;
     held.push_back(*leased);
   }
+  of_user.blocks += held.size();
   const LeaseId lease_id = next_lease_;
   for (std::size_t i = 0; i < held.size(); ++i) {
     const Leased& leased = held[i];
@@ -39,72 +48,95 @@ BlockCache::Grant BlockCache::lease(SessionId session, std::uint16_t ns, std::sp
     if (!catalogue_.block(leased.block).loading && !start_load(leased.block)) {
       const std::vector<Leased> rest(held.begin() + static_cast<std::ptrdiff_t>(i), held.end());
       held.resize(i);
-      uncount(of_session, rest);
-      end_lease({session, ns, rest});
+      ++of_user.leases;  // for the one that ends here
+      end_lease({session, ns, rest, user});
       break;
     }
     loading_[leased.block.value].push_back({lease_id, static_cast<std::uint32_t>(i)});
   }
   Grant grant;
   missed(ns, asked - held.size());
-  if (held.empty()) return grant;
+  if (held.empty()) {
+    end_lease({session, ns, {}, user});
+    return grant;
+  }
   leased_blocks_ += held.size();
   grant.lease = next_lease_++;
   note_access(held, grant);
   of_session.ids.push_back(grant.lease);
   of_session.blocks += held.size();
-  leases_.emplace(grant.lease, Lease{session, ns, std::move(held)});
+  leases_.emplace(grant.lease, Lease{session, ns, std::move(held), user});
   if (options_.disk.admission != Admission::second_hit) return grant;
   for (const BlockId id : std::span(found).first(grant.slots.size())) seen_again(id);
   return grant;
 }
 
-// Where the session holds its share of the device tier already, the host's copy serves as well, and
+UserId BlockCache::user_of(SessionId session) const {
+  const auto known = user_of_.find(session);
+  return known == user_of_.end() ? kUsersOfSessions + session : known->second;
+}
+
+// Where the user holds its share of the device tier already, the host's copy serves as well, and
 // so does one that is yet to be read from disk: a share bounds what is held, not how long a prefix
 // may be.
-std::optional<BlockCache::Leased> BlockCache::hold_in_memory(SessionLeases& of_session,
-                                                             std::span<const Leased> before,
-                                                             BlockId id, std::uint32_t device) {
+std::optional<BlockCache::Leased> BlockCache::hold_in_memory(UserHolds& of_user, BlockId id,
+                                                             std::uint32_t device) {
   TierSet tiers = catalogue_.reachable(id);
-  const std::uint64_t bytes = catalogue_.record_bytes(id);
   if (tiers.has(Tier::device) && catalogue_.device(id, Tier::device) != device)
     tiers = tiers.without(Tier::device);
   for (const Tier tier : {Tier::device, Tier::host}) {
-    const Leased leased{id, tier, false, id, bytes, tier};
-    if (!tiers.has(tier) || !within_share(of_session, before, leased, device)) continue;
-    if (catalogue_.hold(id, tier)) return leased;
-    uncount(of_session, std::span(&leased, 1));
+    const Leased leased{id, tier, false, id, tier == Tier::device ? device : 0, tier};
+    if (!tiers.has(tier) || !within_share(of_user, leased)) continue;
+    if (hold(of_user, id, tier)) return leased;
+    uncount(of_user, leased);
   }
   if (!tiers.has(Tier::disk) || tiers.has(Tier::host)) return std::nullopt;
-  const Leased leased{id, Tier::host, true, id, bytes, Tier::disk};
-  if (within_share(of_session, before, leased, device)) return leased;
+  const Leased leased{id, Tier::host, true, id, 0, Tier::disk};
+  if (within_share(of_user, leased)) return leased;
   return std::nullopt;
 }
 
-// Counts the block for the session; false, and not counted, where that is more than it may hold of
-// the tier. `before` are those of the same lease.
-bool BlockCache::within_share(SessionLeases& of_session, std::span<const Leased> before,
-                              const Leased& leased, std::uint32_t device) const {
-  if (options_.leased_percent >= 100) return true;
-  const MemoryTier& in = leased.tier == Tier::device ? *devices_[device] : host_;
-  const std::uint64_t all = in.allowance(catalogue_.tenant(leased.block));
-  const std::uint64_t allowed =
-      all / 100 * options_.leased_percent + all % 100 * options_.leased_percent / 100;
-  return of_session.share.add(leased.block, leased.tier, leased.bytes, allowed,
-                              [&](const auto& visit) {
-                                for (const LeaseId id : of_session.ids) {
-                                  for (const Leased& held : leases_.at(id).blocks)
-                                    visit(held.counted, held.tier, held.bytes);
-                                }
-                                for (const Leased& held : before)
-                                  visit(held.counted, held.tier, held.bytes);
-                              });
+// Counts the block for the user, once for all its leases; false, and not counted, where that is
+// more than it may hold of the tier. One block it may always hold.
+bool BlockCache::within_share(UserHolds& of_user, const Leased& leased) const {
+  const std::uint64_t name = HoldTable::name_of(leased.counted, leased.tier);
+  if (HoldTable::Entry* const known = of_user.table.find(name)) {
+    ++known->leases;
+    return true;
+  }
+  const std::uint64_t bytes = catalogue_.record_bytes(leased.block);
+  std::uint64_t& held = of_user.bytes[{leased.tier, leased.part}];
+  if (options_.leased_percent < 100 && held != 0) {
+    const MemoryTier& in = leased.tier == Tier::device ? *devices_[leased.part] : host_;
+    const std::uint64_t all = in.allowance(catalogue_.tenant(leased.block));
+    const std::uint64_t allowed =
+        all / 100 * options_.leased_percent + all % 100 * options_.leased_percent / 100;
+    if (held + bytes > allowed) return false;
+  }
+  held += bytes;
+  of_user.table.add(name, bytes).leases = 1;
+  return true;
 }
 
-void BlockCache::uncount(SessionLeases& of_session, std::span<const Leased> blocks) const {
-  if (options_.leased_percent >= 100) return;
-  for (const Leased& leased : blocks)
-    of_session.share.remove(leased.counted, leased.tier, leased.bytes);
+void BlockCache::uncount(UserHolds& of_user, const Leased& leased) {
+  HoldTable::Entry* const entry =
+      of_user.table.find(HoldTable::name_of(leased.counted, leased.tier));
+  if (--entry->leases != 0) return;
+  of_user.bytes[{leased.tier, leased.part}] -= entry->bytes;
+  of_user.table.erase(entry);
+}
+
+// A user is one hold of a block, so that none can use up the holds that there are for all.
+bool BlockCache::hold(UserHolds& of_user, BlockId id, Tier tier) {
+  HoldTable::Entry* const entry = of_user.table.find(HoldTable::name_of(id, tier));
+  if (entry->held == 0 && !catalogue_.hold(id, tier)) return false;
+  ++entry->held;
+  return true;
+}
+
+void BlockCache::unhold(UserHolds& of_user, BlockId id, Tier tier) {
+  HoldTable::Entry* const entry = of_user.table.find(HoldTable::name_of(id, tier));
+  if (--entry->held == 0) catalogue_.unhold(id, tier);
 }
 
 BlockCache::SessionCounts BlockCache::held_by(SessionId session) const {
@@ -202,7 +234,7 @@ std::vector<BlockCache::Event> BlockCache::hand_over(BlockId id, std::span<const
     if (lease == leases_.end()) continue;
     Leased& leased = lease->second.blocks[waiter.block];
     leased.pending = false;
-    if (!good || !catalogue_.hold(id, Tier::host)) leased.block = kNoBlock;
+    if (!good || !hold(holds_of_.at(lease->second.user), id, Tier::host)) leased.block = kNoBlock;
     const SlotName slot =
         leased.block == kNoBlock ? 0 : slot_name(catalogue_.block(id).places[index_of(Tier::host)]);
     if (lease->second.session == 0) continue;
@@ -220,7 +252,6 @@ bool BlockCache::release(SessionId session, LeaseId lease, std::uint32_t usable)
   SessionLeases& of_session = leases_of_.at(session);
   std::erase(of_session.ids, lease);
   of_session.blocks -= found->second.blocks.size();
-  uncount(of_session, found->second.blocks);
   close(lease, found->second, usable);
   return true;
 }
@@ -283,11 +314,16 @@ void BlockCache::end_leases() {
 void BlockCache::end_lease(const Lease& lease) {
   std::vector<BlockId> prefix;
   prefix.reserve(lease.blocks.size());
+  UserHolds& of_user = holds_of_.at(lease.user);
   for (const Leased& leased : lease.blocks) {
-    if (leased.block == kNoBlock) continue;
-    prefix.push_back(leased.block);
-    if (!leased.pending) catalogue_.unhold(leased.block, leased.tier);
+    if (leased.block != kNoBlock) {
+      prefix.push_back(leased.block);
+      if (!leased.pending) unhold(of_user, leased.block, leased.tier);
+    }
+    uncount(of_user, leased);
   }
+  of_user.blocks -= lease.blocks.size();
+  if (--of_user.leases == 0) holds_of_.erase(lease.user);
   catalogue_.touch(prefix);
   for (const BlockId id : prefix) settle(id);
 }

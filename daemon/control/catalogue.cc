@@ -24,7 +24,7 @@ Catalogue::Order Catalogue::order_of(BlockId id, Tier tier) const noexcept {
   return {device(id, tier), known.layout.record_bytes, known.tenant};
 }
 
-Result<std::uint16_t> Catalogue::open_namespace(std::span<const std::byte> encoded) {
+Result<std::uint16_t> Catalogue::open_namespace(std::span<const std::byte> encoded, UserId owner) {
   // An orphan's blocks are on disk alone, and nobody holds them.
   std::vector<std::vector<BlockId>> moving(limits::kDisksMax);  // oldest first
   const auto known = namespaces_.find(NamespaceId{xxh3_128(encoded)});
@@ -38,7 +38,7 @@ Result<std::uint16_t> Catalogue::open_namespace(std::span<const std::byte> encod
       if (index_[id].ns == *known) moving[disk].push_back(id);
     }
   }
-  const auto opened = namespaces_.open(encoded);
+  const auto opened = namespaces_.open(encoded, owner);
   if (!opened || !orphans || namespaces_[*opened].tenant == kDefaultTenant) return opened;
   for (std::uint32_t disk = 0; disk < limits::kDisksMax; ++disk) {
     for (auto id = moving[disk].rbegin(); id != moving[disk].rend(); ++id) {

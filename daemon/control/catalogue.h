@@ -157,7 +157,7 @@ class Catalogue {
 
   // As Namespaces::open(). Orphans that turn out to be of a tenant move to its orders, as the next
   // to go.
-  Result<std::uint16_t> open_namespace(std::span<const std::byte> encoded);
+  Result<std::uint16_t> open_namespace(std::span<const std::byte> encoded, UserId owner = kNoUser);
 
   // The one to be evicted after `id`, which is in the order of this tier; kNoBlock after the
   // newest.

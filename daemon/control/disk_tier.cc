@@ -268,4 +268,8 @@ void DiskTier::remember_namespace(std::uint16_t ns) {
   if (present()) KVTIER_POINT("daemon.namespace.remembered");
 }
 
+void DiskTier::forget_namespace(const NamespaceId& id) {
+  for (const auto& on : devices_) on->store().forget_namespace(id);
+}
+
 }  // namespace kvtier::daemon

@@ -96,6 +96,7 @@ class DiskTier {
   void write_stamps();  // hands the stamps of touched blocks to the stores
 
   void remember_namespace(std::uint16_t ns);
+  void forget_namespace(const NamespaceId& id);
 
   const Counts& counts() const noexcept { return counts_; }
   std::uint64_t reserved_bytes() const noexcept;

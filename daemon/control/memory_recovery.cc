@@ -157,6 +157,7 @@ std::optional<std::uint16_t> BlockCache::adopt_namespace(const NamespaceId& id,
       if (!added) return std::nullopt;
       number = *added;
     }
+    if (!namespaces[*number].is_orphan()) remember(*number);
     adoption.last = {id, *number};
     adoption.any = true;
   }

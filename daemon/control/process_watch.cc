@@ -1,7 +1,10 @@
 #include "daemon/control/process_watch.h"
 
 #include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -31,16 +34,28 @@ Result<std::uint64_t> start_time_of(pid_t pid) {
   return start_time;
 }
 
-Result<ProcessId> ProcessWatch::watch(pid_t pid) {
-  // The descriptor first: if the process ends in between, its start time cannot be read or the
-  // descriptor tells.
-  UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  if (!fd) return errno_error(Errc::io, "cannot watch process " + std::to_string(pid));
-  const auto start_time = start_time_of(pid);
-  if (!start_time) return start_time.error();
-  const ProcessId process{static_cast<std::uint32_t>(pid), *start_time};
+namespace {
+
+constexpr std::uint64_t kNoStartTime = 1ULL << 63;  // set in what stands in its place
+
+// A number that no other process has while this host runs: since Linux 6.9 the kernel has one for
+// each; before, one that is made up, with which the process's next connection has another.
+std::uint64_t number_of_unseen(int pidfd) {
+  constexpr auto kPidFs = 0x50494446;
+  struct statfs kind {};
+  struct stat status {};
+  if (::fstatfs(pidfd, &kind) == 0 && kind.f_type == kPidFs && ::fstat(pidfd, &status) == 0)
+    return status.st_ino | kNoStartTime;
+  std::uint64_t random = 0;
+  [[maybe_unused]] const auto got = ::getrandom(&random, sizeof random, 0);
+  return random | kNoStartTime;
+}
+
+}  // namespace
+
+void ProcessWatch::wait_for(ProcessId process, UniqueFd fd) {
   const std::pair key{process.pid, process.start_time};
-  if (watched_.contains(key)) return process;
+  if (watched_.contains(key)) return;
   auto& descriptor =
       watched_.try_emplace(key, boost::asio::posix::stream_descriptor(control_, fd.release()))
           .first->second;
@@ -50,6 +65,32 @@ Result<ProcessId> ProcessWatch::watch(pid_t pid) {
                           watched_.erase(key);
                           ended_(process);
                         });
+}
+
+Result<ProcessId> ProcessWatch::watch(const Peer& peer) {
+  if (peer.pid != 0) return watch(peer.pid);
+  if (!peer.process) {
+    return make_error(Errc::refused,
+                      "its process is in a PID namespace that kvtierd cannot see into, so that "
+                      "kvtierd would not learn of its end: run both in one, or on Linux 6.5 or "
+                      "later");
+  }
+  auto fd = peer.process->duplicate();
+  if (!fd) return fd.error();
+  const ProcessId process{0, number_of_unseen(fd->get())};
+  wait_for(process, std::move(*fd));
+  return process;
+}
+
+Result<ProcessId> ProcessWatch::watch(pid_t pid) {
+  // The descriptor first: if the process ends in between, its start time cannot be read or the
+  // descriptor tells.
+  UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!fd) return errno_error(Errc::io, "cannot watch process " + std::to_string(pid));
+  const auto start_time = start_time_of(pid);
+  if (!start_time) return start_time.error();
+  const ProcessId process{static_cast<std::uint32_t>(pid), *start_time};
+  wait_for(process, std::move(fd));
   return process;
 }
 

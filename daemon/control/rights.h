@@ -1,9 +1,11 @@
-// What each message asks for: the one table to extend with a new message.
+// What each message asks for, and what it costs: the one table to extend with a new message.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "client/wire/kvtier.capnp.h"
+#include "kvtier/result.h"
 
 namespace kvtier::daemon {
 
@@ -16,13 +18,21 @@ enum class Right : std::uint8_t {
 
 struct MessageRule {
   Right right = Right::none;
-  // What handling one takes of a session's requests per second; its bytes count besides.
-  std::uint32_t cost = 1;
+  // What handling one takes of a user's requests per second, and what each element of its lists
+  // does; its bytes count besides.
+  double cost = 1;
+  double each = 0;
   bool answered =
       true;  // a refusal is an answer; one of a message without an answer ends the session
 };
 
 MessageRule rule_of(wire::Message::Which message) noexcept;
+
+// What handling this message takes. Looks at the sizes of its lists alone, so it is known before
+// anything goes through one of them. `frame_bytes`: of the frame that it came in. Errors:
+// malformed, where a list has more elements than such a message may have, or than that frame can
+// hold: an element of no size takes no room in a frame and time in every loop.
+Result<double> cost_of(wire::Message::Reader message, std::size_t frame_bytes);
 
 // As it stands in errors: "drop", "setQuota".
 const char* name_of(wire::Message::Which message) noexcept;

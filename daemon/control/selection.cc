@@ -13,7 +13,7 @@ ModelName ModelName::of(const std::string& model) {
 }
 
 bool NamespaceFilter::matches(const KnownNamespace& known) const {
-  if (id && known.id != *id) return false;
+  if (known.vacant || (id && known.id != *id)) return false;
   if (model.empty()) return true;
   if (known.is_orphan()) return orphans;
   const ModelName name = ModelName::of(known.ns.model);

@@ -34,16 +34,6 @@ std::string path_of_socket(int fd) {
   return {address.sun_path, ::strnlen(address.sun_path, length - offsetof(sockaddr_un, sun_path))};
 }
 
-// As much as the socket takes at once: nobody waits for a peer that is turned away.
-void tell(int socket, const Error& why) {
-  capnp::MallocMessageBuilder message;
-  auto failure = message.initRoot<wire::Message>().initError();
-  failure.setCode(static_cast<std::uint16_t>(why.code));
-  failure.setMessage(why.message);
-  wire::FrameWriter writer(wire::kFrameBytesMax);
-  if (writer.push(message)) (void)writer.send(socket);
-}
-
 }  // namespace
 
 Server::Server(asio::io_context& io, const Config& config, PassedDescriptors& passed)
@@ -51,6 +41,8 @@ Server::Server(asio::io_context& io, const Config& config, PassedDescriptors& pa
       turns_(io),
       config_(config),
       passed_(passed),
+      farewells_(executor(), closings_),
+      users_(config.limits.requests_per_second),
       processes_(executor(), [this](ProcessId process) { process_ended(process); }),
       acceptor_(executor()),
       accept_timer_(executor()),
@@ -83,8 +75,15 @@ Result<void> Server::start(std::optional<UniqueFd> listening) {
   // Where host memory stands in for GPUs, a client without one uses the first.
   const bool emulated = !gpus_.empty() && config_.device.backend == DeviceBackend::memory;
   context_ = std::make_unique<SessionContext>(SessionContext{
-      *cache_, *directory_, boot_id, kept_.lineage(), config_.lease_time, std::move(gpus),
-      emulated ? 0 : kNoDevice, access_, config_.limits,
+      *cache_,
+      *directory_,
+      boot_id,
+      kept_.lineage(),
+      config_.lease_time,
+      std::move(gpus),
+      emulated ? 0 : kNoDevice,
+      access_,
+      config_.limits,
       config_.device.backend == DeviceBackend::memory || config_.access.read_only_device,
       [this](const Peer& peer, wire::Status::Builder status) { fill_status(peer, status); },
       [this](SessionId but, ProcessId process, std::uint64_t client) {
@@ -94,9 +93,13 @@ Result<void> Server::start(std::optional<UniqueFd> listening) {
         if (start) scrubber_->start();
         fill_scrub(report);
       },
-      [this](wire::QuotaRequest::Reader request) { return set_quota(request); }, *admin_,
+      [this](wire::QuotaRequest::Reader request) { return set_quota(request); },
+      *admin_,
       [this](wire::Message::Builder reply) { fill_sessions(reply); },
-      [this](Tier tier, std::uint32_t device) { return name_of_part(tier, device); }});
+      [this](Tier tier, std::uint32_t device) { return name_of_part(tier, device); },
+      users_,
+      closings_,
+      farewells_});
 
   if (auto good = cache_->recover(); !good) return good.error();
   auto opened = listening ? adopt_socket(std::move(*listening)) : open_socket();
@@ -179,6 +182,7 @@ BlockCache::Options Server::cache_options() const {
   options.blocks_max = config_.index_blocks_max;
   options.tenants = tenants_of(config_);
   options.leases_per_session = config_.limits.leases_per_session;
+  options.leases_per_user = config_.limits.leases_per_user;
   options.leased_percent = config_.limits.leased_percent;
   options.host = {host.capacity_bytes, host.extent_bytes};
   options.device = {device.capacity_bytes, device.extent_bytes};
@@ -222,6 +226,11 @@ void Server::make_cache() {
   scrubber_ = std::make_unique<Scrubber>(scrub, cache_->disk(), cache_->catalogue());
   admin_ = std::make_unique<AdminJobs>(*cache_, cache_->disk().later);
   admin_->on_closed = [this](std::uint16_t ns) { return namespace_closed(ns); };
+  admin_->on_invalidated = [this](const NamespaceFilter& filter) {
+    std::uint32_t told = 0;
+    for (const auto& [id, session] : sessions_) told += session->close_awaited(filter) ? 1 : 0;
+    return told;
+  };
 }
 
 void Server::connect_memory(MemoryTier& memory) {
@@ -231,10 +240,9 @@ void Server::connect_memory(MemoryTier& memory) {
   };
   memory.on_retired = [this](storage::Extent& extent) {
     kept_.retired(extent);
-    // Later: telling a session may end it, which must not happen inside a request to the cache.
+    // Later: who asks the cache for something may be about to tell of a slot in it.
     post([this, gone = extent.id()] {
-      const auto sessions = sessions_;
-      for (const auto& [id, session] : sessions) session->send_extent_gone(gone);
+      for (const auto& [id, session] : sessions_) session->send_extent_gone(gone);
     });
   };
   memory.dispose = [this](std::unique_ptr<storage::Extent> extent, std::function<void()> gone) {
@@ -341,87 +349,6 @@ Result<void> Server::adopt_socket(UniqueFd listening) {
   return {};
 }
 
-void Server::accept() {
-  acceptor_.async_accept([this](boost::system::error_code error, Session::Socket socket) {
-    if (stopping_ || error == asio::error::operation_aborted) return;
-    if (error) {
-      // No descriptor left, most likely, and the connection still waits: at once would be again and
-      // again.
-      spdlog::warn("accept: {}; tried again in a second", error.message());
-      return accept_later();
-    }
-    admit(std::move(socket));
-    if (context_->closings.under_way() < limits::kClosingsMax) return accept();
-    spdlog::warn("nobody is let in for a second: what peers have sent takes long to close");
-    accept_later();
-  });
-}
-
-void Server::accept_later() {
-  accept_timer_.expires_after(kTick);
-  accept_timer_.async_wait([this](boost::system::error_code cancelled) {
-    if (!cancelled && !stopping_) accept();
-  });
-}
-
-void Server::admit(Session::Socket socket) {
-  auto peer = peer_of(socket.native_handle());
-  if (!peer) {
-    spdlog::warn("a connection is turned away: {}", peer.error().message);
-    return;
-  }
-  auto why = turned_away(*peer);
-  Result<ProcessId> process = ProcessId{};
-  if (!why) {
-    process = processes_.watch(peer->pid);
-    if (!process) why = process.error();
-  }
-  if (why) {
-    ++turned_away_;
-    if (const auto left_out = context_->log_budget.take(steady_clock::now())) {
-      spdlog::warn("pid {} (uid {}) is turned away: {}{}", peer->pid, peer->uid, why->message,
-                   lines_left_out(*left_out));
-    }
-    tell(socket.native_handle(), *why);
-    boost::system::error_code ignored;
-    context_->closings.close(peer->uid, UniqueFd(socket.release(ignored)));
-    return;
-  }
-  const SessionId id = next_session_++;
-  auto session =
-      std::make_shared<Session>(id, *process, std::move(*peer), std::move(socket), *context_,
-                                [this](SessionId ended) { session_ended(ended); });
-  sessions_.emplace(id, session);
-  session->start();
-}
-
-// Telling a session may end it.
-std::uint32_t Server::namespace_closed(std::uint16_t ns) {
-  std::uint32_t told = 0;
-  const auto sessions = sessions_;
-  for (const auto& [id, session] : sessions) told += session->send_namespace_closed(ns) ? 1 : 0;
-  return told;
-}
-
-std::optional<Error> Server::turned_away(const Peer& peer) const {
-  const std::size_t of_admin = access_.is_admin(peer) ? limits::kAdminSessionsMax : 0;
-  const auto& bounds = config_.limits;
-  if (sessions_.size() >= bounds.sessions_max + of_admin) {
-    return make_error(Errc::refused, std::to_string(sessions_.size()) +
-                                         " sessions are open: see [limits] sessions_max");
-  }
-  if (context_->closings.of_user(peer.uid) >= limits::kClosingsPerUserMax) {
-    return make_error(Errc::refused, "sessions of user " + std::to_string(peer.uid) +
-                                         " have sent descriptors that take long to close");
-  }
-  const auto of_user = std::ranges::count_if(
-      sessions_, [&](const auto& session) { return session.second->peer().uid == peer.uid; });
-  if (static_cast<std::size_t>(of_user) < bounds.sessions_per_user + of_admin) return std::nullopt;
-  return make_error(Errc::refused, "user " + std::to_string(peer.uid) + " has " +
-                                       std::to_string(of_user) +
-                                       " sessions open: see [limits] sessions_per_user");
-}
-
 Result<void> Server::set_quota(wire::QuotaRequest::Reader request) {
   const auto tenant = cache_->catalogue().tenants().find(request.getTenant().cStr());
   if (!tenant) {
@@ -435,33 +362,6 @@ Result<void> Server::set_quota(wire::QuotaRequest::Reader request) {
   spdlog::info("tenant '{}': quota of the {} tier is {} bytes, {} guaranteed",
                request.getTenant().cStr(), name(tier), wanted.quota, wanted.guaranteed);
   return {};
-}
-
-void Server::session_ended(SessionId id) {
-  cache_->end_session(id);
-  const auto at = sessions_.find(id);
-  const ProcessId process = at->second->process();
-  sessions_.erase(at);
-  const bool in_touch =
-      std::ranges::any_of(sessions_, [&](const auto& s) { return s.second->process() == process; });
-  if (!in_touch && !cache_->reservations().holds(process)) processes_.forget(process);
-}
-
-void Server::end_earlier(SessionId but, ProcessId process, std::uint64_t client) {
-  const auto sessions = sessions_;
-  for (const auto& [id, session] : sessions) {
-    if (id != but && session->process() == process && session->client() == client)
-      session->hear_out("its client has a new session");
-  }
-}
-
-// Its sessions may not have been seen to end yet.
-void Server::process_ended(ProcessId process) {
-  for (const auto& [id, session] : sessions_) {
-    if (session->process() != process) continue;
-    post([session] { session->hear_out("its process has ended"); });  // a turn of its own each
-  }
-  post([this, process] { cache_->end_process(process); });
 }
 
 void Server::tick() {
@@ -493,6 +393,7 @@ void Server::tick() {
   }
   scrubber_->tick();
   admin_->end_pins(now);
+  cache_->forget_unused_namespaces();
   cache_->shrink();
   spdlog::default_logger_raw()->flush();  // what nobody had read yet
   timer_.expires_after(kTick);

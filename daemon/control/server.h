@@ -77,16 +77,7 @@ class Server {
   // server_restart.cc
   Result<void> take_memory();
   void watch_writers(const std::vector<ProcessId>& writers);
-  void accept();
-  void accept_later();
-  void admit(Session::Socket socket);
-  std::uint32_t namespace_closed(std::uint16_t ns);
-  // The bound on sessions that one more of this peer would pass.
-  std::optional<Error> turned_away(const Peer& peer) const;
   Result<void> set_quota(wire::QuotaRequest::Reader request);
-  void end_earlier(SessionId but, ProcessId process, std::uint64_t client);
-  void session_ended(SessionId id);
-  void process_ended(ProcessId process);
   void tick();
   // server_stop.cc
   void report_stop();
@@ -95,6 +86,19 @@ class Server {
   void progress(const std::string& text) const {
     if (on_progress) on_progress(text);
   }
+  // server_sessions.cc
+  void accept();
+  void accept_later();
+  void admit(Session::Socket socket);
+  std::uint32_t namespace_closed(std::uint16_t ns);
+  // The bound on sessions that one more of this peer would pass.
+  std::optional<Error> turned_away(const Peer& peer) const;
+  void end_earlier(SessionId but, ProcessId process, std::uint64_t client);
+  void session_doomed(SessionId id);
+  // The one place where sessions are closed: all that are at their end, but for `but`.
+  void reap(SessionId but = 0);
+  void close_session(SessionId id);
+  void process_ended(ProcessId process);
   // server_reload.cc
   Result<void> take_log_level(const Config& fresh);
   Result<void> take_lease_time(const Config& fresh);
@@ -146,6 +150,9 @@ class Server {
   std::unique_ptr<Scrubber> scrubber_;
   std::unique_ptr<AdminJobs> admin_;
   Access access_;
+  Closings closings_;
+  Farewells farewells_;
+  Users users_;
   std::unique_ptr<SessionContext> context_;
   ProcessWatch processes_;
   boost::asio::local::stream_protocol::acceptor acceptor_;
@@ -157,6 +164,8 @@ class Server {
   std::string path_;          // of the socket
   bool owns_socket_ = false;  // made it, and so removes it
   SessionId next_session_ = 1;
+  std::vector<SessionId> doomed_;  // ended, not closed yet
+  bool reap_posted_ = false;
   NamespaceLabels labels_{limits::kNamespaceLabelsMax};
   std::chrono::steady_clock::time_point started_;
   std::chrono::steady_clock::time_point last_tick_;

@@ -16,6 +16,14 @@ Result<void> Server::take_memory() {
   auto extents = kept_.take(passed_, room);
   if (!extents) return extents.error();
   cache_->on_namespace = [this](const KnownNamespace& ns) { kept_.remember(ns.encoded); };
+  kept_.live = [this] {
+    std::vector<std::span<const std::byte>> live;
+    const Namespaces& known = cache_->catalogue().namespaces();
+    for (std::uint16_t ns = 0; ns < known.size(); ++ns) {
+      if (known[ns].remembered) live.emplace_back(known[ns].encoded);
+    }
+    return live;
+  };
   const auto writers = cache_->adopt(
       {std::move(*extents), [this](const NamespaceId& id) { return kept_.encoding(id); }});
   if (!writers) return writers.error();
@@ -35,6 +43,9 @@ void Server::watch_writers(const std::vector<ProcessId>& writers) {
       daemons.push_back(writer);
       continue;
     }
+    // One that could never be seen from here is watched when it connects again, and until then
+    // nobody can say that it has ended.
+    if (writer.pid == 0) continue;
     const auto watched = processes_.watch(static_cast<pid_t>(writer.pid));
     if (!watched || !(*watched == writer)) cache_->end_process(writer);
   }

@@ -25,9 +25,10 @@ Snapshot Server::snapshot() {
   labels_.fill(catalogue.namespaces(), catalogue.tenants(), s);
   for (const std::uint16_t ns :
        largest_namespaces(catalogue.namespaces(), 0, limits::kNamespacesShownMax)) {
+    if (catalogue.namespaces()[ns].vacant) continue;
     s.largest.push_back(view_of(catalogue.namespaces()[ns], catalogue.tenants()));
   }
-  s.namespaces = catalogue.namespaces().size();
+  s.namespaces = catalogue.namespaces().count();
   add_sessions(s);
   s.leases = cache_->leases();
   s.leased_blocks = cache_->leased_blocks();

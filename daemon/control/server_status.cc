@@ -68,7 +68,7 @@ void Server::fill_status(const Peer& peer, wire::Status::Builder status) const {
   status.setDroppedWriteBacks(context_->told.dropped_in_all());
   status.setBlocks(cache_->catalogue().size());
   status.setBlocksMax(cache_->catalogue().capacity());
-  status.setNamespaces(cache_->catalogue().namespaces().size());
+  status.setNamespaces(cache_->catalogue().namespaces().count());
   status.setDoubleReleases(cache_->counts().unknown_releases);
   status.setFrameErrors(context_->frame_errors);
   status.setTurnedAway(turned_away_);

@@ -30,6 +30,7 @@ void Server::stop() {
   timer_.cancel();
   const auto sessions = sessions_;
   for (const auto& [id, session] : sessions) session->end("kvtierd stops");
+  reap();
   cache_->disk().write_stamps();
   stop_timer_.expires_after(config_.shutdown_timeout);
   stop_timer_.async_wait([this](boost::system::error_code error) {

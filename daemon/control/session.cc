@@ -8,28 +8,27 @@
 #include <iterator>
 
 #include "client/base/check.h"
+#include "client/record/digest.h"
 #include "daemon/limits.h"
 
 namespace kvtier::daemon {
 
 Session::Session(SessionId id, ProcessId process, Peer peer, Socket socket, SessionContext& context,
-                 Ended ended)
+                 Doomed doomed)
     : id_(id),
       process_(process),
       peer_(std::move(peer)),
       socket_(std::move(socket)),
       context_(context),
-      ended_(std::move(ended)),
+      doomed_(std::move(doomed)),
       lease_time_(context.lease_time),
       writer_(limits::kSessionOutputBytesMax),
       began_(std::chrono::steady_clock::now()),
-      tokens_(context.limits.requests_per_second),
-      tokens_at_(Clock::now()),
       pause_(socket_.get_executor()),
-      accepted_(tokens_at_),
-      last_heard_(tokens_at_),
-      frame_began_(tokens_at_),
-      last_read_(tokens_at_) {}
+      accepted_(began_),
+      last_heard_(began_),
+      frame_began_(began_),
+      last_read_(began_) {}
 
 void Session::start() {
   socket_.non_blocking(true);
@@ -42,11 +41,23 @@ void Session::end(const std::string& why) {
   open_ = false;
   spdlog::debug("session {} ({}, pid {}, uid {}) ends: {}", id_, name_, peer_.pid, peer_.uid, why);
   pause_.cancel();
+  doomed_(id_);
+}
+
+void Session::close() {
+  KVTIER_CHECK(!open_);
   boost::system::error_code ignored;
-  context_.closings.close(peer_.uid, UniqueFd(socket_.release(ignored)), reader_.take_refused());
-  for (const std::uint16_t ns : namespaces_) --context_.cache.catalogue().namespaces()[ns].opened;
+  UniqueFd socket(socket_.release(ignored));
+  auto descriptors = reader_.take_refused();
+  if (refused_ && descriptors.empty()) {
+    context_.farewells.see_off(peer_.uid, std::move(socket));
+  } else {
+    context_.closings.close(peer_.uid, std::move(socket), std::move(descriptors));
+  }
+  for (const std::uint16_t ns : namespaces_) {
+    if (ns != kNotKnown) --context_.cache.catalogue().namespaces()[ns].opened;
+  }
   namespaces_.clear();
-  ended_(id_);
 }
 
 void Session::hear_out(const std::string& why) {
@@ -57,7 +68,7 @@ void Session::hear_out(const std::string& why) {
   if (!received) input_ended_ = received.error();
   std::ranges::move(frames, std::back_inserter(received_));
   const auto until = Clock::now() + limits::kLastWordsTime;
-  while (open_ && !received_.empty() && refill_tokens() && Clock::now() < until) {
+  while (open_ && !received_.empty() && !in_debt() && Clock::now() < until) {
     if (auto good = handle_next(); !good) return refuse(good.error());
     while (!reported_.empty()) look_at_reported();
   }
@@ -68,6 +79,7 @@ void Session::hear_out(const std::string& why) {
 void Session::refuse(const Error& why) {
   warn("is ended: " + why.message);
   reply_error(0, why);
+  refused_ = true;
   end(why.message);
 }
 
@@ -125,7 +137,7 @@ void Session::take_frames() {
   work();
 }
 
-// Handles what has come, as far as the session's requests per second and its part of a turn allow,
+// Handles what has come, as far as its user's requests per second and its part of a turn allow,
 // and then reads on.
 void Session::work() {
   const auto until = Clock::now() + limits::kFramesTime;
@@ -140,7 +152,7 @@ void Session::work() {
       look_at_reported();
       continue;
     }
-    if (!refill_tokens()) return pause();
+    if (in_debt()) return pause();
     if (auto good = handle_next(); !good) return refuse(good.error());
     if (!open_) return;
   }
@@ -159,28 +171,19 @@ Result<void> Session::handle_next() {
   wire::Frame frame = std::move(received_.front());
   received_.pop_front();
   constexpr double kBytesOfOneRequest = 4096;
-  tokens_ -= static_cast<double>(frame.bytes()) / kBytesOfOneRequest;
+  charge(static_cast<double>(frame.bytes()) / kBytesOfOneRequest);
   auto good = handle(frame);
   if (!good) ++context_.frame_errors;
   return good;
 }
 
-// False where the session is in debt.
-bool Session::refill_tokens() {
-  if (tokens_ > 0) return true;
-  const double rate = context_.limits.requests_per_second;
-  const auto now = Clock::now();
-  tokens_ =
-      std::min(rate, tokens_ + rate * std::chrono::duration<double>(now - tokens_at_).count());
-  tokens_at_ = now;
-  return tokens_ > 0;
+bool Session::in_debt() {
+  return context_.users.in_debt_for(peer_.uid, Clock::now()) > Clock::duration::zero();
 }
 
 void Session::pause() {
-  const double rate = context_.limits.requests_per_second;
   paused_ = true;
-  pause_.expires_after(
-      std::chrono::ceil<Clock::duration>(std::chrono::duration<double>((1 - tokens_) / rate)));
+  pause_.expires_after(context_.users.in_debt_for(peer_.uid, Clock::now()));
   pause_.async_wait([self = shared_from_this()](boost::system::error_code error) {
     if (error || !self->open_) return;
     self->paused_ = false;
@@ -202,17 +205,21 @@ void Session::wait_writable() {
                      });
 }
 
-void Session::reply(std::uint64_t id, const std::function<void(Builder)>& fill,
+bool Session::reply(std::uint64_t id, const std::function<void(Builder)>& fill,
                     UniqueFd descriptor) {
-  if (!open_ || !peer_reads_) return;
+  if (!open_ || !peer_reads_) return false;
   capnp::MallocMessageBuilder message;
   Builder root = message.initRoot<wire::Message>();
   root.setId(id);
   fill(root);
   auto pushed = writer_.push(message, std::move(descriptor));
   if (pushed) pushed = writer_.send(socket_.native_handle());
-  if (!pushed) return output_failed(pushed.error());
+  if (!pushed) {
+    output_failed(pushed.error());
+    return false;
+  }
   wait_writable();
+  return true;
 }
 
 // A peer that has gone may have said something before, which is still to be heard: the input's end
@@ -234,7 +241,7 @@ void Session::reply_error(std::uint64_t id, const Error& error) {
 // Tells the client of the slot's extent before anything names it.
 void Session::introduce(SlotName slot) {
   const Place at = place_named(slot);
-  if (slot == 0 || !known_extents_.insert(at.container).second) return;
+  if (slot == 0 || !open_ || !known_extents_.insert(at.container).second) return;
   for (const Tier tier : {Tier::device, Tier::host}) {
     const storage::Extent* extent = context_.cache.memory(tier, at).extent(ExtentId(at.container));
     if (extent == nullptr) continue;
@@ -242,10 +249,15 @@ void Session::introduce(SlotName slot) {
     const Pool pool = context_.cache.memory(tier, at).pool_of(ExtentId(at.container));
     KVTIER_CHECK(pool == 0 || std::ranges::any_of(namespaces_, [&](std::uint16_t ns) {
                    const auto& catalogue = context_.cache.catalogue();
-                   return catalogue.tenants().pool(catalogue.namespaces()[ns].tenant) == pool;
+                   return ns != kNotKnown &&
+                          catalogue.tenants().pool(catalogue.namespaces()[ns].tenant) == pool;
                  }));
     UniqueFd copy = memory_for_peer(*extent);
-    if (!copy) return end("no file descriptor left for an extent");
+    if (!copy) {
+      return refuse(make_error(Errc::no_space,
+                               "kvtierd has no file descriptor left for an extent of memory: "
+                               "raise its limit of open files"));
+    }
     reply(
         0,
         [&](Builder root) {
@@ -300,6 +312,23 @@ bool Session::send_namespace_closed(std::uint16_t ns) {
     if (!open_) break;
   }
   return open;
+}
+
+// Whoever makes it now has other weights than this reader.
+bool Session::close_awaited(const NamespaceFilter& filter) {
+  std::vector<std::uint32_t> closed;
+  for (const auto& [handle, encoded] : awaited_) {
+    KnownNamespace known{};
+    known.id = NamespaceId{xxh3_128(encoded)};
+    known.encoded = encoded;
+    if (const auto ns = decode_namespace(encoded)) known.ns = *ns;
+    if (filter.matches(known)) closed.push_back(handle);
+  }
+  for (const std::uint32_t handle : closed) {
+    awaited_.erase(handle);
+    reply(0, [&](Builder root) { root.setNamespaceClosed(handle); });
+  }
+  return !closed.empty();
 }
 
 void Session::lease_time_over() {

@@ -3,6 +3,10 @@
 //
 // A session never waits: what its peer does not read is queued up to a bound, past which the
 // session ends. Whatever a peer sends can end its own session and nothing else.
+//
+// A session may be found to be at its end in the middle of anything that it or the cache does, so
+// end() only marks it: it says and hears nothing more, and everything that it holds stays as it is
+// until the server closes it, at the end of the turn.
 #pragma once
 
 #include <boost/asio/local/stream_protocol.hpp>
@@ -10,6 +14,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <deque>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -22,8 +27,10 @@
 #include "daemon/control/block_cache.h"
 #include "daemon/control/client_told.h"
 #include "daemon/control/closings.h"
+#include "daemon/control/farewells.h"
 #include "daemon/control/log_budget.h"
 #include "daemon/control/peer.h"
+#include "daemon/control/users.h"
 #include "daemon/limits.h"
 #include "daemon/restart/kept_state.h"
 
@@ -52,11 +59,13 @@ struct SessionContext {
   std::function<void(wire::Message::Builder)> fill_sessions;
   // What a person calls the part of the tier that this place is in.
   std::function<std::string(Tier, std::uint32_t device)> name_of_part;
+  Users& users;
+  Closings& closings;
+  Farewells& farewells;
   std::uint64_t frame_errors = 0;
   std::uint64_t denied = 0;           // requests without the right to them
   std::uint64_t refused_reports = 0;  // of bad keys
   ClientTold told{};
-  Closings closings{};
   LogBudget log_budget{limits::kPeerLinesPerSecond};
 };
 
@@ -64,14 +73,17 @@ class Session : public std::enable_shared_from_this<Session> {
  public:
   using Socket = boost::asio::local::stream_protocol::socket;
   using Clock = std::chrono::steady_clock;
-  using Ended = std::function<void(SessionId)>;
+  using Doomed = std::function<void(SessionId)>;
 
   Session(SessionId id, ProcessId process, Peer peer, Socket socket, SessionContext& context,
-          Ended ended);
+          Doomed doomed);
 
   void start();
-  // Closes the connection; `ended` is called once, from here or from the I/O that failed.
+  // Marks it; `doomed` is called once, from here or from the I/O that failed. close() is owed.
   void end(const std::string& why);
+  // Closes the connection of a session that was ended. Never from within the session's own work.
+  void close();
+  bool open() const noexcept { return open_; }
   // The same, after what the peer had sent has been handled: for a peer that sends no more.
   void hear_out(const std::string& why);
   // Ends, and the peer is told why, if it reads.
@@ -101,6 +113,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void send_extent_gone(ExtentId id);
   // Whether it has the namespace open.
   bool send_namespace_closed(std::uint16_t ns);
+  // The same of what it waits for.
+  bool close_awaited(const NamespaceFilter& filter);
   void fill(wire::SessionInfo::Builder info) const;
 
  private:
@@ -116,11 +130,12 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<void> handle_next();
   void look_at_reported();
   void input_over();
-  bool refill_tokens();
+  void charge(double cost) { context_.users.charge(peer_.uid, cost, Clock::now()); }
+  bool in_debt();
   void pause();
   Result<void> authorized(wire::Message::Which message) const;
   Result<void> handle(wire::Frame& frame);
-  Result<void> dispatch(wire::Message::Reader message);
+  Result<void> dispatch(wire::Message::Reader message, std::size_t frame_bytes);
   Result<void> on_hello(std::uint64_t id, wire::Hello::Reader hello);
   Result<void> recall_extents(wire::Hello::Reader hello);
   Result<void> on_open(std::uint64_t id, capnp::Data::Reader encoded);
@@ -132,7 +147,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<void> on_set_quota(std::uint64_t id, wire::QuotaRequest::Reader request);
   void on_status(std::uint64_t id);
   bool visible(std::uint16_t ns) const;
-  Result<std::uint16_t> number_of(std::uint32_t handle) const;
+  Result<std::uint16_t> number_of(std::uint32_t handle);
   static constexpr unsigned kPrefetched = 16;  // keys at once
   void prefetch_keys(capnp::List<wire::Commit::Block>::Reader blocks, unsigned first) const;
   // session_admin.cc, session_inspect.cc. What is malformed ends the session; what is refused is
@@ -153,7 +168,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::function<void(const T&)> answer(std::uint64_t id,
                                        std::function<void(Builder, const T&)> fill);
 
-  void reply(std::uint64_t id, const std::function<void(Builder)>& fill, UniqueFd descriptor = {});
+  // False where the peer will never hear of it.
+  bool reply(std::uint64_t id, const std::function<void(Builder)>& fill, UniqueFd descriptor = {});
   void reply_error(std::uint64_t id, const Error& error);
   void introduce(SlotName slot);
   UniqueFd memory_for_peer(const storage::Extent& extent) const;
@@ -164,7 +180,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Peer peer_;
   Socket socket_;
   SessionContext& context_;
-  Ended ended_;
+  Doomed doomed_;
   std::string name_;
   std::uint64_t client_ = 0;          // what it calls itself in all its sessions
   std::uint32_t device_ = kNoDevice;  // its GPU's number
@@ -178,17 +194,18 @@ class Session : public std::enable_shared_from_this<Session> {
   wire::FrameReader reader_{wire::FrameReader::Descriptors::refused};
   wire::FrameWriter writer_;
   bool peer_reads_ = true;
-  std::vector<std::uint16_t> namespaces_;  // by the session's handle
+  // By the session's handle. kNotKnown: nobody has made it yet, and its encoding is in `awaited_`.
+  static constexpr std::uint16_t kNotKnown = 0xFFFF;
+  std::vector<std::uint16_t> namespaces_;
+  std::map<std::uint32_t, std::vector<std::byte>> awaited_;
   std::set<std::uint32_t> known_extents_;
   std::deque<wire::Frame> received_;  // not handled yet; at most kFramesPerTurn
   std::optional<Error> input_ended_;  // after those
   std::vector<Key> reported_;         // by the last frame handled, and not looked at yet
-  // Requests that may be handled now; below 0 the session waits.
   Clock::time_point began_;
-  double tokens_;
-  Clock::time_point tokens_at_;
   boost::asio::steady_timer pause_;
-  bool paused_ = false;
+  bool paused_ = false;   // its user's requests per second are used up
+  bool refused_ = false;  // ended by us, with a reason that the peer is to read
   bool frame_under_way_ = false;
   Clock::time_point accepted_, last_heard_;
   Clock::time_point frame_began_, last_read_;  // by the peer

@@ -176,7 +176,7 @@ Result<void> Session::on_list(std::uint64_t id, wire::ListRequest::Reader reques
   std::vector<char> wanted(known.size());
   for (std::uint16_t ns = 0; ns < known.size(); ++ns) {
     // One that was invalidated is shown until the last of it has gone.
-    const bool gone = known[ns].closed && known[ns].blocks == 0 && known[ns].opened == 0;
+    const bool gone = known[ns].vacant || (known[ns].closed && known[ns].unused());
     wanted[ns] = !gone && visible(ns) && filter->matches(known[ns]);
   }
   if (!filter->is_everything() && std::ranges::find(wanted, 1) == wanted.end()) {

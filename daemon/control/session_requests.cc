@@ -37,16 +37,19 @@ std::vector<Value> values_of(capnp::Data::Reader data) {
 
 Result<void> Session::handle(wire::Frame& frame) {
   Result<void> handled;
-  const auto read = frame.read([&](wire::Message::Reader message) { handled = dispatch(message); });
+  const auto read = frame.read(
+      [&](wire::Message::Reader message) { handled = dispatch(message, frame.bytes()); });
   if (!read) return read.error();
   return handled;
 }
 
-Result<void> Session::dispatch(wire::Message::Reader message) {
+Result<void> Session::dispatch(wire::Message::Reader message, std::size_t frame_bytes) {
   const std::uint64_t id = message.getId();
   if (!greeted_ && !message.isHello()) return malformed("the first message must be hello");
   const MessageRule rule = rule_of(message.which());
-  tokens_ -= rule.cost;
+  const auto cost = cost_of(message, frame_bytes);
+  if (!cost) return cost.error();
+  charge(*cost);
   if (auto good = authorized(message.which()); !good) {
     if (good.error().code == Errc::malformed) return good;
     ++context_.denied;
@@ -164,8 +167,9 @@ Result<void> Session::on_hello(std::uint64_t id, wire::Hello::Reader hello) {
   lease_time_ = context_.lease_time;
   UniqueFd directory(::fcntl(context_.directory.fd(), F_DUPFD_CLOEXEC, 0));
   if (!directory) {
-    end("no file descriptor left for the directory");
-    return {};
+    return make_error(Errc::no_space,
+                      "kvtierd has no file descriptor left for the directory: raise its limit of "
+                      "open files");
   }
   reply(
       id,
@@ -246,20 +250,39 @@ Result<void> Session::on_open(std::uint64_t id, capnp::Data::Reader encoded) {
       return {};
     }
   }
-  const auto number = context_.cache.open_namespace(bytes_of(encoded));
-  if (!number) {
-    reply_error(id, number.error());
-    return {};
+  const auto handle = static_cast<std::uint32_t>(namespaces_.size());
+  if (read_only_ && !context_.cache.knows_namespace(bytes_of(encoded))) {
+    // Readers make none: this one finds nothing until somebody else has made it.
+    if (const auto good = decode_namespace(bytes_of(encoded)); !good) {
+      reply_error(id, good.error());
+      return {};
+    }
+    namespaces_.push_back(kNotKnown);
+    awaited_.emplace(handle, std::vector(bytes_of(encoded).begin(), bytes_of(encoded).end()));
+  } else {
+    const auto number = context_.cache.open_namespace(bytes_of(encoded), peer_.uid);
+    if (!number) {
+      reply_error(id, number.error());
+      return {};
+    }
+    ++context_.cache.catalogue().namespaces()[*number].opened;
+    namespaces_.push_back(*number);
   }
-  ++context_.cache.catalogue().namespaces()[*number].opened;
-  namespaces_.push_back(*number);
-  const auto handle = static_cast<std::uint32_t>(namespaces_.size() - 1);
   reply(id, [&](Builder root) { root.setOpened(handle); });
   return {};
 }
 
-Result<std::uint16_t> Session::number_of(std::uint32_t handle) const {
+// kNotKnown: nobody has made it yet.
+Result<std::uint16_t> Session::number_of(std::uint32_t handle) {
   if (handle >= namespaces_.size()) return malformed("a namespace that was not opened");
+  if (const auto awaited = awaited_.find(handle); awaited != awaited_.end()) {
+    if (!context_.cache.knows_namespace(awaited->second)) return kNotKnown;
+    const auto number = context_.cache.open_namespace(awaited->second);
+    if (!number) return kNotKnown;  // another that has its id
+    ++context_.cache.catalogue().namespaces()[*number].opened;
+    namespaces_[handle] = *number;
+    awaited_.erase(awaited);
+  }
   return namespaces_[handle];
 }
 
@@ -267,11 +290,15 @@ Result<void> Session::on_lease(std::uint64_t id, wire::LeaseRequest::Reader requ
   const auto ns = number_of(request.getNs());
   if (!ns) return ns.error();
   const auto keys = values_of<Key>(request.getKeys());
-  if (keys.size() > wire::kLeaseBlocksMax || request.getKeys().size() % sizeof(Key) != 0) {
-    return malformed("a lease of too many blocks, or of part of a key");
-  }
+  if (request.getKeys().size() % sizeof(Key) != 0) return malformed("a lease of part of a key");
   if (request.getLookedUp() > limits::kLookedUpMax) return malformed("a prompt of too many blocks");
-  const auto grant = context_.cache.lease(id_, *ns, keys, device_, request.getLookedUp());
+  BlockCache::Grant grant;
+  if (*ns != kNotKnown) {
+    grant = context_.cache.lease(id_, *ns, keys, device_, request.getLookedUp());
+  } else {
+    context_.cache.catalogue().namespaces().missed(
+        std::max<std::uint64_t>(request.getLookedUp(), keys.size()));
+  }
   for (const SlotName slot : grant.slots) introduce(slot);
   reply(id, [&](Builder root) {
     auto leased = root.initLeased();
@@ -293,12 +320,12 @@ Result<void> Session::on_reserve(std::uint64_t id, wire::ReserveRequest::Reader 
   // Side by side as far as they are: a client's copies of neighbours go together.
   std::ranges::sort(slots);
   for (const SlotName slot : slots) introduce(slot);
-  reply(id, [&](Builder root) {
+  const bool told = reply(id, [&](Builder root) {
     auto list = root.initReserved().initSlots(static_cast<unsigned>(slots.size()));
     for (unsigned i = 0; i < slots.size(); ++i) list.set(i, slots[i]);
   });
-  // A peer that has gone never hears of them, so nobody writes to them.
-  if (!peer_reads_) {
+  // A peer that never hears of them writes to none.
+  if (!told) {
     for (const SlotName slot : slots) context_.cache.abandon(id_, slot);
   }
   return {};
@@ -307,7 +334,6 @@ Result<void> Session::on_reserve(std::uint64_t id, wire::ReserveRequest::Reader 
 Result<void> Session::on_commit(std::uint64_t id, wire::Commit::Reader commit) {
   const auto ns = number_of(commit.getNs());
   if (!ns) return ns.error();
-  if (commit.getBlocks().size() > wire::kCommitBlocksMax) return malformed("too many blocks");
   std::uint32_t taken = 0;
   const auto blocks = commit.getBlocks();
   prefetch_keys(blocks, 0);
@@ -348,23 +374,22 @@ Result<void> Session::on_report(wire::Report::Reader report) {
   for (const auto missed : report.getMissed()) {
     const auto ns = number_of(missed.getNs());
     if (!ns) return ns.error();
-    context_.cache.missed(*ns, missed.getBlocks());
+    if (*ns == kNotKnown) {
+      context_.cache.catalogue().namespaces().missed(missed.getBlocks());
+    } else {
+      context_.cache.missed(*ns, missed.getBlocks());
+    }
   }
   const auto bad_keys = report.getBadKeys();
-  if (bad_keys.size() > limits::kBadKeysMax) return malformed("too many bad keys in one report");
   std::vector<Key> keys(bad_keys.size());
   for (unsigned i = 0; i < bad_keys.size(); ++i) {
     if (bad_keys[i].size() != sizeof(Key)) return malformed("a key of the wrong size");
     std::memcpy(&keys[i], bad_keys[i].begin(), sizeof(Key));
   }
   if (keys.empty()) return {};
-  // Each may have a whole record read.
-  constexpr double kCost = 100;
-  // Or lie among many that are held.
+  // They may lie among many that are held.
   constexpr double kHeldBlocksOfOneRequest = 256;
-  tokens_ -=
-      kCost * static_cast<double>(keys.size()) +
-      static_cast<double>(context_.cache.held_by(id_).leased_blocks) / kHeldBlocksOfOneRequest;
+  charge(static_cast<double>(context_.cache.held_by(id_).leased_blocks) / kHeldBlocksOfOneRequest);
   if (read_only_) {
     context_.refused_reports += keys.size();
   } else {
@@ -377,6 +402,7 @@ Result<void> Session::on_report(wire::Report::Reader report) {
 void Session::look_at_reported() {
   std::uint64_t largest = 1;
   for (const std::uint16_t ns : namespaces_) {
+    if (ns == kNotKnown) continue;
     largest = std::max(largest, context_.cache.catalogue().namespaces()[ns].layout.record_bytes);
   }
   const std::size_t count =

@@ -58,6 +58,7 @@ void NamespaceLabels::fill(const Namespaces& namespaces, const Tenants& tenants,
   std::vector<bool> is_named(namespaces.size());
   for (const std::uint16_t number : named_) {
     is_named[number] = true;
+    if (namespaces[number].vacant) continue;
     snapshot.named.push_back(view_of(namespaces[number], tenants));
   }
   snapshot.others.id = snapshot.others.model = snapshot.others.tenant = "other";

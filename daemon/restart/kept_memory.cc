@@ -213,8 +213,24 @@ void KeptMemory::retired(const Extent& extent) {
   }
 }
 
+// The state is written on and on. What of it nobody needs any more goes when it is full.
+bool KeptMemory::begin_anew() {
+  if (!live || !old_states_.empty()) return false;
+  auto fresh =
+      KeptState::create({state_->generation(), state_->lineage(), state_->next_extent(), {}, {}});
+  if (!fresh) return false;
+  for (const auto encoded : live()) {
+    if (!fresh->remember(encoded)) return false;
+  }
+  fresh->set_complete();
+  store_.put(named(kStates, std::to_string(fresh->generation())), fresh->fd());
+  store_.remove(named(kStates, std::to_string(state_->generation())));
+  *state_ = std::move(*fresh);
+  return true;
+}
+
 void KeptMemory::remember(std::span<const std::byte> encoded) {
-  if (state_->remember(encoded) || std::exchange(full_noted_, true)) return;
+  if (state_->remember(encoded) || begin_anew() || std::exchange(full_noted_, true)) return;
   spdlog::warn(
       "no room to keep a namespace over a restart: its blocks in memory wait for a client "
       "that opens it");

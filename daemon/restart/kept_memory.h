@@ -4,6 +4,7 @@
 // nothing and changes nothing. Lives on the control thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -47,6 +48,8 @@ class KeptMemory {
   void created(const storage::Extent& extent);
   void retired(const storage::Extent& extent);
   void remember(std::span<const std::byte> encoded);
+  // What is still to be remembered; asked when there is no room for more, to begin anew with it.
+  std::function<std::vector<std::span<const std::byte>>()> live;
 
  private:
   using Extents = std::vector<std::unique_ptr<storage::Extent>>;
@@ -55,6 +58,7 @@ class KeptMemory {
                                                const Room& room);
   void keep_what_fits(Extents& extents, const Room& room);
   void discard(const std::string& number, const std::string& why);
+  bool begin_anew();
 
   DescriptorStore store_;
   KeptState::Left left_;

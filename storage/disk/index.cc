@@ -218,6 +218,7 @@ void Index::Batch::touch(const Key& key, std::uint64_t stamp) {
 }
 
 void Index::Batch::put_namespace(const NamespaceId& id, std::span<const std::byte> encoded) {
+  if (encoded.empty()) return impl_->erase(kNamespaces, slice_of(id));
   impl_->put(kNamespaces, slice_of(id), slice_of(encoded));
 }
 

@@ -33,6 +33,7 @@ class Index {
     void put(const DiskEntry& entry);  // with its stamp
     void erase(const Key& key);        // with its stamp
     void touch(const Key& key, std::uint64_t stamp);
+    // Without an encoding it is removed.
     void put_namespace(const NamespaceId& id, std::span<const std::byte> encoded);
     bool empty() const;
     void clear();

@@ -79,6 +79,11 @@ class LateStore final : public RecordStore {
     if (store_) return store_->remember_namespace(id, std::move(encoded));
     to_remember_[id] = std::move(encoded);
   }
+  // What is there is not known yet; what of it nobody needs is found when it is.
+  void forget_namespace(const NamespaceId& id) override {
+    if (store_) return store_->forget_namespace(id);
+    to_remember_.erase(id);
+  }
   Result<NamespaceRows> namespaces() override { return namespaces_; }
   void flush(Done<void> done) override {
     if (store_) return store_->flush(std::move(done));

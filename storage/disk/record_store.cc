@@ -213,6 +213,9 @@ class DiskRecordStore final : public RecordStore {
   void remember_namespace(const NamespaceId& id, std::vector<std::byte> encoded) override {
     if (!is_closed()) loop_.send(NamespaceCommand{id, std::move(encoded)});
   }
+  void forget_namespace(const NamespaceId& id) override {
+    if (!is_closed()) loop_.send(NamespaceCommand{id, {}});
+  }
 
   Result<std::vector<std::pair<NamespaceId, std::vector<std::byte>>>> namespaces() override {
     return index_->namespaces();

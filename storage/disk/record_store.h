@@ -160,6 +160,8 @@ class RecordStore {
   // Encoded namespaces by id, so that a restarted daemon knows the ones its records belong to.
   // Those that come while the store is offline are kept for its return.
   virtual void remember_namespace(const NamespaceId& id, std::vector<std::byte> encoded) = 0;
+  // One that has no record here.
+  virtual void forget_namespace(const NamespaceId& id) = 0;
   virtual Result<std::vector<std::pair<NamespaceId, std::vector<std::byte>>>> namespaces() = 0;
 
   // `done` when everything submitted before is on stable storage (power loss included). Errors

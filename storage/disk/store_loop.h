@@ -66,7 +66,7 @@ struct TouchCommand {
 };
 struct NamespaceCommand {
   NamespaceId id;
-  std::vector<std::byte> encoded;
+  std::vector<std::byte> encoded;  // none: it is to be forgotten
 };
 struct FlushCommand {
   RecordStore::Done<void> done;

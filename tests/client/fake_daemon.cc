@@ -282,8 +282,9 @@ void FakeDaemon::lease(Peer& peer, std::uint64_t id, wire::LeaseRequest::Reader 
   send_extents(peer);
   state_.asked_lookups += request.getLookedUp();
   std::vector<std::uint64_t> slots;
-  for (std::size_t at = 0; at < request.getKeys().size(); at += sizeof(Key)) {
-    const auto block = state_.blocks.find(key_of(request.getKeys().slice(at, at + sizeof(Key))));
+  const auto keys = request.getKeys();
+  for (std::size_t at = 0; at < keys.size(); at += sizeof(Key)) {
+    const auto block = state_.blocks.find(key_of(keys.slice(at, at + sizeof(Key))));
     if (block == state_.blocks.end()) break;
     slots.push_back(block->second);
   }
@@ -304,8 +305,9 @@ void FakeDaemon::reserve(Peer& peer, std::uint64_t id, wire::ReserveRequest::Rea
   send_extents(peer);
   const auto tier = static_cast<Tier>(request.getTier());
   auto& left = state_.slots_left.at(request.getTier());
-  const std::uint32_t count = std::min(request.getCount(), left);
-  left -= count;
+  const std::uint32_t asked = std::min(request.getCount(), left);
+  left -= asked;
+  const std::uint32_t count = asked + (asked == 0 ? 0 : state_.slots_more);
   reply(peer, id, [&](wire::Message::Builder m) {
     auto slots = m.initReserved().initSlots(count);
     for (unsigned i = 0; i < count; ++i)

@@ -43,6 +43,7 @@ class FakeDaemon {
     std::set<Which> fatal;    // requests that end the connection
     std::map<Which, Error> refused;
     std::array<std::uint32_t, 2> slots_left{};  // to grant, by tier
+    std::uint32_t slots_more = 0;               // than were asked for, in every grant
     std::map<Key, std::uint64_t> blocks;        // leasable; slot 0: on disk
     std::string lineage;                        // of its extents, 16 bytes; empty: it says none
     std::set<std::uint32_t> known_extents;      // what the last hello said of this lineage

@@ -164,6 +164,36 @@ TEST(Frames, APeerThatDoesNotReadIsNoticed) {
   EXPECT_EQ(writer.push(message).error().code, Errc::no_space);
 }
 
+// A list of structs of no size takes a pointer and a tag, however many they are.
+TEST(Frames, ElementsThatTakeNoRoomAreNotReadOnAndOn) {
+  const auto elements_read = [](std::uint64_t elements) {
+    capnp::MallocMessageBuilder message;
+    message.initRoot<Message>().initSessionsReply(1);
+    const auto flat = capnp::messageToFlatArray(message);
+    std::vector<capnp::word> words(flat.begin(), flat.end());
+    std::size_t patched = 0;
+    for (std::size_t at = 1; at + 1 < words.size() && patched == 0; ++at) {
+      std::uint64_t pointer;
+      std::memcpy(&pointer, &words[at], sizeof pointer);
+      if ((pointer & 3) != 1 || (pointer >> 32 & 7) != 7) continue;
+      patched = at + 1 + (static_cast<std::uint32_t>(pointer) >> 2);
+      pointer &= 0x7'FFFF'FFFFULL;
+      const std::uint64_t tag = elements << 2;
+      std::memcpy(&words[at], &pointer, sizeof pointer);
+      std::memcpy(&words[patched], &tag, sizeof tag);
+    }
+    EXPECT_NE(patched, 0U);
+    std::uint64_t read = 0;
+    const auto good = Frame(std::move(words), {}).read([&](Message::Reader m) {
+      for ([[maybe_unused]] const auto session : m.getSessionsReply()) ++read;
+    });
+    return good ? read : 0;
+  };
+  EXPECT_EQ(elements_read(100), 100U);
+  EXPECT_EQ(elements_read(1 << 20), 0U);
+  EXPECT_EQ(elements_read((1 << 29) - 1), 0U);
+}
+
 TEST(Frames, RandomBytesNeverCrashTheReader) {
   std::mt19937_64 random(20240607);
   const auto good = hello_bytes();

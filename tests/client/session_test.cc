@@ -94,6 +94,29 @@ TEST_F(SessionTest, MalformedFramesEndTheConnectionOnly) {
   }
 }
 
+TEST_F(SessionTest, MoreSlotsThanWereAskedForEndTheConnection) {
+  daemon.with([](auto& s) {
+    s.slots_left = {0, 100};
+    s.slots_more = 1;
+  });
+  start();
+  EXPECT_TRUE(daemon.eventually([](const auto& s) { return s.connections == 2; }));
+  daemon.with([](auto& s) { s.slots_more = 0; });
+  EXPECT_TRUE(client->wait_connected(soon()));
+}
+
+TEST_F(SessionTest, AReadyEventOfMoreBlocksThanWereLeasedEndsTheConnection) {
+  const auto prompt = prompt_of(64 + 1);
+  cache_prompt(prompt);
+  start_connected();
+  const auto lease = cache->lease(prompt, 4, soon());
+  ASSERT_TRUE(lease);
+  const auto id = daemon.with([](const auto& s) { return s.last_lease; });
+  daemon.send_ready(id, std::vector<std::uint32_t>(5, 0), std::vector<std::uint64_t>(5, 0));
+  EXPECT_TRUE(daemon.eventually([](const auto& s) { return s.connections == 2; }));
+  EXPECT_FALSE(lease->held());
+}
+
 TEST_F(SessionTest, GarbageInTheMiddleOfASessionMakesANewOne) {
   start_connected();
   const std::vector<std::byte> garbage(64, std::byte{0xA5});

@@ -324,7 +324,10 @@ TEST_F(AdminTest, the_number_of_a_closed_namespace_is_used_again_once_nobody_nee
   cache.store().complete_all();
   invalidate("m");
   EXPECT_NE(cache.open(small_namespace("n@1")), ns);  // a session has it
+  cache->forget_unused_namespaces();
+  EXPECT_TRUE(known[ns].closed && !known[ns].vacant);
   --known[ns].opened;
+  cache->forget_unused_namespaces();
   EXPECT_EQ(cache.open(small_namespace("o@1")), ns);
   EXPECT_EQ(known.find(id_of(small_namespace("m@1"))), std::nullopt);
 }

@@ -122,11 +122,11 @@ void CacheModel::lease(SessionId session, std::uint16_t ns, std::span<const Test
     const MBlock* block = find(ns, wanted.key());
     if (block == nullptr) break;
     if (block->copies.contains(Tier::device)) {
-      hold(wanted.key(), Tier::device);
+      hold_for(session, wanted.key(), Tier::device);
       held.push_back(
           {wanted.key(), Tier::device, false, slot_name(block->copies.at(Tier::device).at)});
     } else if (block->copies.contains(Tier::host)) {
-      hold(wanted.key(), Tier::host);
+      hold_for(session, wanted.key(), Tier::host);
       held.push_back({wanted.key(), Tier::host, false, slot_name(block->copies.at(Tier::host).at)});
     } else if (disks_[disk_of(*block)].online) {
       held.push_back({wanted.key(), Tier::host, true, 0});
@@ -137,7 +137,7 @@ void CacheModel::lease(SessionId session, std::uint16_t ns, std::span<const Test
   for (std::uint32_t i = 0; i < held.size(); ++i) {
     if (!held[i].pending) continue;
     if (!loads_.contains(*held[i].block) && !start_load(*held[i].block)) {
-      end_lease({session, {held.begin() + i, held.end()}});
+      end_lease({session, {held.begin() + i, held.end()}, session});
       held.resize(i);
       break;
     }
@@ -155,7 +155,7 @@ void CacheModel::lease(SessionId session, std::uint16_t ns, std::span<const Test
       fault("lease tier of block ", i);
   }
   touch(keys);
-  if (!held.empty()) leases_[grant.lease] = {session, std::move(held)};
+  if (!held.empty()) leases_[grant.lease] = {session, std::move(held), session};
   for (const Key& key : keys) seen_again(key);
   finish();
 }
@@ -198,7 +198,7 @@ void CacheModel::landed(const Key& key, Fate fate) {
     Leased& leased = leases_.at(id).blocks[index];
     leased.pending = false;
     if (good) {
-      hold(key, Tier::host);
+      hold_for(leases_.at(id).owner, key, Tier::host);
       leased.slot = slot_name(block.copies.at(Tier::host).at);
     } else {
       leased.block.reset();
@@ -232,7 +232,7 @@ void CacheModel::end_lease(const Lease& lease) {
   for (const Leased& leased : lease.blocks) {
     if (!leased.block) continue;
     prefix.push_back(*leased.block);
-    if (!leased.pending) unhold(*leased.block, leased.tier);
+    if (!leased.pending) unhold_for(lease.owner, *leased.block, leased.tier);
   }
   touch(prefix);
   for (const Key& key : prefix) settle(key);

@@ -28,6 +28,7 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <tuple>
 
 #include "tests/daemon/test_cache.h"
 
@@ -61,6 +62,7 @@ class CacheModel {
   struct Lease {
     SessionId session;  // 0: released, waiting for its reads
     std::vector<Leased> blocks;
+    SessionId owner;  // whose user holds them, each once
   };
 
   // Each after the same was done to the cache.
@@ -149,6 +151,13 @@ class CacheModel {
   void place(const Key& key, Tier tier, Place at, const Key& parent);
   void unplace(const Key& key, Tier tier);
   void hold(const Key& key, Tier tier);
+  // A user is one hold of a block; here each session is a user.
+  void hold_for(SessionId owner, const Key& key, Tier tier) {
+    if (held_[{owner, key, tier}]++ == 0) hold(key, tier);
+  }
+  void unhold_for(SessionId owner, const Key& key, Tier tier) {
+    if (--held_.at({owner, key, tier}) == 0) unhold(key, tier);
+  }
   void unhold(const Key& key, Tier tier, const Key& parent = {});
   void touch(const std::vector<Key>& prefix);
   void settle(const Key& key);
@@ -194,6 +203,7 @@ class CacheModel {
   std::set<Key> ever_;
   std::map<std::tuple<Tier, std::uint32_t, std::uint64_t>, Order> orders_;  // tier, disk, size
   std::map<LeaseId, Lease> leases_;
+  std::map<std::tuple<SessionId, Key, Tier>, std::uint32_t> held_;
   std::map<SlotName, Reserved> reservations_;
   std::map<Key, Load> loads_;
   std::deque<Waiting> queue_;

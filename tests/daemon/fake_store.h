@@ -69,6 +69,8 @@ class FakeStore final : public storage::RecordStore {
   void erase(std::vector<Key> keys, Done<void> done) override;
   void touch(std::vector<std::pair<Key, std::uint64_t>> stamps) override;
   void remember_namespace(const NamespaceId& id, std::vector<std::byte> encoded) override;
+  void forget_namespace(const NamespaceId& id) override { namespaces_.erase(id); }
+  bool remembers(const NamespaceId& id) const { return namespaces_.contains(id); }
   Result<std::vector<std::pair<NamespaceId, std::vector<std::byte>>>> namespaces() override;
   void flush(Done<void> done) override;
   void on_health(std::function<void(bool, const std::string&)> changed) override {

@@ -108,10 +108,13 @@ void WireClient::on_event(Reader message, wire::Frame& frame) {
     extents_[extent.getId()] = {std::move(memory), std::move(mapping), extent.getSlotBytes()};
   } else if (message.isReady()) {
     const auto event = message.getReady();
-    for (unsigned i = 0; i < event.getBlocks().size(); ++i)
-      ready[event.getBlocks()[i]] = event.getSlots()[i];
+    const auto blocks = event.getBlocks();
+    const auto slots = event.getSlots();
+    for (unsigned i = 0; i < blocks.size(); ++i) ready[blocks[i]] = slots[i];
   } else if (message.isNamespaceClosed()) {
     closed.push_back(message.getNamespaceClosed());
+  } else if (message.isError()) {
+    why = message.getError().getMessage().cStr();
   }
 }
 

@@ -38,7 +38,7 @@ class WireClient {
   const std::optional<Error>& error() const noexcept { return error_; }
   // Whether the peer closes the connection; what comes before is read.
   bool is_closed();
-  std::string why;  // the daemon's last word, if it had one and is_closed() has read it
+  std::string why;  // the daemon's last word, if it had one and it was read
 
   // What a well-behaved client does.
   std::uint32_t open(const Namespace& ns);

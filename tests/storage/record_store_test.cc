@@ -53,6 +53,20 @@ TEST_F(RecordStoreTest, RecordsOfEachSizeSurviveReopening) {
   EXPECT_TRUE(large.equals(*store.read(large, {1, 3})));
 }
 
+TEST_F(RecordStoreTest, ANamespaceThatIsForgottenDoesNotSurviveReopening) {
+  const TestRecord record(0, 1);
+  {
+    TestStore store(options_);
+    store->remember_namespace(record.identity.ns, encode(test_namespace(0)));
+    ASSERT_TRUE(store.flush());
+    ASSERT_EQ(store->namespaces()->size(), 1u);
+    store->forget_namespace(record.identity.ns);
+    ASSERT_TRUE(store.flush());
+  }
+  TestStore store(options_);
+  EXPECT_EQ(store->namespaces()->size(), 0u);
+}
+
 TEST_F(RecordStoreTest, StampsAndNamespacesSurviveReopening) {
   const TestRecord record(0, 1);
   const auto encoded = encode(test_namespace(0));

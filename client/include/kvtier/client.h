@@ -17,6 +17,11 @@
 // The engine never waits on the daemon beyond a deadline it passed. With no daemon, everything here
 // is a miss; the client reconnects by itself. All functions are thread safe unless they say
 // otherwise; none throws.
+//
+// A client does not go through fork(): its threads stay behind. In the child everything of it is a
+// miss (match finds nothing, leases are refused, loads end with no block, write-backs are dropped),
+// destroying it does nothing, and the parent's goes on undisturbed. Start a client in the child.
+// That a child was made by a bare clone() is not noticed.
 #pragma once
 
 #include <array>
@@ -242,10 +247,10 @@ class Client {
   virtual ~Client() = default;
 
   virtual bool connected() const noexcept = 0;
-  // Errors: deadline, with the reason of the last failed attempt.
+  // Errors: deadline, with the reason of the last failed attempt; unavailable after fork().
   virtual Result<void> wait_connected(Deadline deadline) = 0;
 
-  // Errors: invalid (the namespace).
+  // Errors: invalid (the namespace), unavailable (after fork()).
   virtual Result<std::shared_ptr<Cache>> open(const Namespace& ns) = 0;
 
   // Waits until everything written back before is committed and, where the disk tier admits it,
