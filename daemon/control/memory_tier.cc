@@ -82,13 +82,18 @@ bool MemoryTier::grow(std::uint64_t slot_bytes, TenantId tenant) {
     next_attempt_ = now + kAttemptEvery;
     return false;
   }
-  State& state = add(std::move(*made), pool_of(tenant));
+  State& state = add(std::move(*made), pool_of(tenant), true);
   if (on_created) on_created(*state.extent);
   prepare_next(slot_bytes, room_for_extents(tenant));
   return true;
 }
 
-MemoryTier::State& MemoryTier::add(std::unique_ptr<storage::Extent> extent, Pool pool) {
+const MemoryTier::State& MemoryTier::state_of(ExtentId id) const noexcept {
+  if (last_.second == nullptr || last_.first != id) last_ = {id, &extents_.at(id)};
+  return *last_.second;
+}
+
+MemoryTier::State& MemoryTier::add(std::unique_ptr<storage::Extent> extent, Pool pool, bool fresh) {
   const ExtentId id = extent->id();
   const storage::Extent::Shape shape = extent->shape();
   State& state = extents_[id];
@@ -100,16 +105,60 @@ MemoryTier::State& MemoryTier::add(std::unique_ptr<storage::Extent> extent, Pool
   state.tenants.assign(shape.slots(), pool == 0 ? kDefaultTenant : static_cast<TenantId>(pool - 1));
   state.free_slots.reserve(shape.slots());
   for (std::uint32_t slot = shape.slots(); slot-- > 0;) {
-    if (state.extent->table().entry(slot).state == storage::SlotState::free)
+    if (fresh || state.extent->table().entry(slot).state == storage::SlotState::free)
       state.free_slots.push_back(slot);
   }
   reserved_bytes_ += shape.bytes;
   pool_bytes_[pool] += shape.bytes;
-  const std::uint64_t used = (shape.slots() - state.free_slots.size()) * shape.slot_bytes;
+  const std::uint64_t used = taken(state) * shape.slot_bytes;
   used_bytes_ += used;
   usage_.add(state.tenants.front(), used);
-  if (!state.free_slots.empty()) open_[{shape.slot_bytes, pool}].push_back(id);
+  if (!state.free_slots.empty()) class_of(state).open.push_back(id);
+  note_idle(state);
   return state;
+}
+
+// After every change to what is taken or evictable.
+void MemoryTier::note_idle(State& state) {
+  const bool idle = taken(state) == state.evictable;
+  if (idle == (state.idle_at != kNotIdle)) return;
+  auto& all = class_of(state).idle;
+  if (!idle) return leave_idle(state);
+  state.idle_at = static_cast<std::uint32_t>(all.size());
+  all.push_back(state.extent->id());
+}
+
+// The last one takes its place.
+void MemoryTier::leave_idle(State& state) {
+  auto& all = class_of(state).idle;
+  const ExtentId last = all.back();
+  all[state.idle_at] = last;
+  extents_.at(last).idle_at = state.idle_at;
+  all.pop_back();
+  state.idle_at = kNotIdle;
+}
+
+void MemoryTier::set_lent(Place at, bool lent) {
+  State& state = state_of(ExtentId(at.container));
+  state.lent += lent ? 1U : ~0U;
+}
+
+void MemoryTier::set_evictable(Place at, TenantId tenant, bool evictable) {
+  State& state = state_of(ExtentId(at.container));
+  const std::uint64_t slot_bytes = state.extent->shape().slot_bytes;
+  if (evictable) {
+    ++state.evictable;
+    state.evictable_of.add(tenant, slot_bytes);
+  } else {
+    --state.evictable;
+    state.evictable_of.subtract(tenant, slot_bytes);
+  }
+  note_idle(state);
+}
+
+MemoryTier::Use MemoryTier::use_of(ExtentId id) const noexcept {
+  const State& state = state_of(id);
+  return {taken(state), state.evictable, state.lent};
 }
 
 bool MemoryTier::adopt(std::unique_ptr<storage::Extent> extent) {
@@ -118,12 +167,12 @@ bool MemoryTier::adopt(std::unique_ptr<storage::Extent> extent) {
   }
   const auto pool = tenants_ == nullptr ? Pool{0} : tenants_->pool_of_owner(extent->shape().owner);
   if (!pool) return false;
-  add(std::move(extent), *pool);
+  add(std::move(extent), *pool, false);
   return true;
 }
 
 bool MemoryTier::assign(Place at, TenantId tenant) {
-  State& state = extents_.at(ExtentId(at.container));
+  State& state = state_of(ExtentId(at.container));
   if (pool_of(tenant) != state.pool) return false;
   const std::uint64_t slot_bytes = state.extent->shape().slot_bytes;
   usage_.subtract(state.tenants[at.slot], slot_bytes);
@@ -142,42 +191,45 @@ void MemoryTier::prepare_next(std::uint64_t slot_bytes, std::uint64_t room) {
 }
 
 std::optional<Place> MemoryTier::take(std::uint64_t slot_bytes, TenantId tenant) {
-  auto& open = open_[{slot_bytes, pool_of(tenant)}];
+  auto& open = classes_[{slot_bytes, pool_of(tenant)}].open;
   if (open.empty() && !grow(slot_bytes, tenant)) return std::nullopt;
   const ExtentId id = open.back();
-  State& state = extents_.at(id);
+  State& state = state_of(id);
   const std::uint32_t slot = state.free_slots.back();
   state.free_slots.pop_back();
   if (state.free_slots.empty()) open.pop_back();
   state.tenants[slot] = tenant;
   usage_.add(tenant, slot_bytes);
   used_bytes_ += slot_bytes;
+  note_idle(state);
   return Place{id.value, slot};
 }
 
 void MemoryTier::give_back(Place at) {
   const ExtentId id(at.container);
-  State& state = extents_.at(id);
+  State& state = state_of(id);
   KVTIER_CHECK(state.blocks[at.slot].block == kNoBlock.value);
   state.extent->table().set_free(at.slot);
   const std::uint64_t slot_bytes = state.extent->shape().slot_bytes;
-  if (state.free_slots.empty() && id != draining_) open_[{slot_bytes, state.pool}].push_back(id);
+  if (state.free_slots.empty() && id != draining_) class_of(state).open.push_back(id);
   state.free_slots.push_back(at.slot);
   usage_.subtract(state.tenants[at.slot], slot_bytes);
   used_bytes_ -= slot_bytes;
+  note_idle(state);
 }
 
 bool MemoryTier::retire_extent(ExtentId id) {
   const auto found = extents_.find(id);
-  if (found == extents_.end() || found->second.free_slots.size() != found->second.blocks.size()) {
-    return false;
-  }
-  storage::Extent& extent = *found->second.extent;
+  if (found == extents_.end() || taken(found->second) != 0) return false;
+  State& state = found->second;
+  storage::Extent& extent = *state.extent;
   if (on_retired) on_retired(extent);
-  std::erase(open_[{extent.shape().slot_bytes, found->second.pool}], id);
+  std::erase(class_of(state).open, id);
+  leave_idle(state);
   if (id == draining_) draining_.reset();
   reserved_bytes_ -= extent.shape().bytes;
-  pool_bytes_[found->second.pool] -= extent.shape().bytes;
+  pool_bytes_[state.pool] -= extent.shape().bytes;
+  last_ = {};
   extents_.erase(found);
   return true;
 }
@@ -188,35 +240,37 @@ void MemoryTier::set_cap(std::uint64_t bytes) {
 }
 
 void MemoryTier::drain(ExtentId id) {
+  if (id == draining_) return;
   stop_draining();
   draining_ = id;
-  const State& state = extents_.at(id);
-  std::erase(open_[{state.extent->shape().slot_bytes, state.pool}], id);
+  drained_to_ = 0;
+  shrinking_ = false;
+  std::erase(class_of(state_of(id)).open, id);
 }
 
 void MemoryTier::stop_draining() {
   if (!draining_) return;
-  const State& state = extents_.at(*draining_);
-  if (!state.free_slots.empty())
-    open_[{state.extent->shape().slot_bytes, state.pool}].push_back(*draining_);
+  const State& state = state_of(*draining_);
+  if (!state.free_slots.empty()) class_of(state).open.push_back(*draining_);
   draining_.reset();
 }
 
 storage::Extent* MemoryTier::extent(ExtentId id) noexcept {
+  if (last_.second != nullptr && last_.first == id) return last_.second->extent.get();
   const auto found = extents_.find(id);
   return found == extents_.end() ? nullptr : found->second.extent.get();
 }
 
 TenantId MemoryTier::tenant_of(Place at) const noexcept {
-  return extents_.at(ExtentId(at.container)).tenants[at.slot];
+  return state_of(ExtentId(at.container)).tenants[at.slot];
 }
 
 std::span<std::byte> MemoryTier::slot(Place at) noexcept {
-  return extents_.at(ExtentId(at.container)).extent->slot(at.slot);
+  return state_of(ExtentId(at.container)).extent->slot(at.slot);
 }
 
 void MemoryTier::set_block(Place at, BlockId block) noexcept {
-  State& state = extents_.at(ExtentId(at.container));
+  State& state = state_of(ExtentId(at.container));
   Occupant& occupant = state.blocks[at.slot];
   const bool was = occupant.block != kNoBlock.value;
   const bool is = block != kNoBlock;
@@ -228,7 +282,7 @@ void MemoryTier::set_block(Place at, BlockId block) noexcept {
 }
 
 BlockId MemoryTier::block_at(Place at) const noexcept {
-  return BlockId(extents_.at(ExtentId(at.container)).blocks[at.slot].block);
+  return BlockId(state_of(ExtentId(at.container)).blocks[at.slot].block);
 }
 
 }  // namespace kvtier::daemon

@@ -23,6 +23,7 @@ constexpr std::array kRows{
     Row{Message::RESERVE, "reserve", {Right::write, 10}},
     Row{Message::COMMIT, "commit", {Right::write, 1}},
     Row{Message::ABANDON, "abandon", {Right::write, 1, false}},
+    Row{Message::RETURNED, "returned", {Right::write, 1, false}},
     Row{Message::LET_GO, "letGo", {Right::read, 1, false}},
     Row{Message::REPORT, "report", {Right::read, 1, false}},
     Row{Message::FLUSH, "flush", {Right::write, 100}},

@@ -54,6 +54,7 @@ Server::Server(asio::io_context& io, const Config& config, PassedDescriptors& pa
       acceptor_(io),
       accept_timer_(io),
       timer_(io),
+      lending_timer_(io),
       stop_timer_(io),
       late_reads_timer_(io),
       started_(steady_clock::now()),
@@ -95,7 +96,7 @@ Result<void> Server::start(std::optional<UniqueFd> listening) {
       },
       [this](wire::QuotaRequest::Reader request) { return set_quota(request); }, *admin_,
       [this](wire::Message::Builder reply) { fill_sessions(reply); },
-      [this](Tier tier, std::uint32_t device) { return name_of_part(tier, device); }});
+      [this](Tier tier, std::uint32_t device) { return name_of_part(tier, device); }, *lending_});
 
   if (auto good = cache_->recover(); !good) return good.error();
   auto opened = listening ? adopt_socket(std::move(*listening)) : open_socket();
@@ -171,27 +172,6 @@ Result<void> Server::fits_gpu(std::uint64_t capacity_bytes, const Gpu& gpu) {
                                        "): give less");
 }
 
-BlockCache::Options Server::cache_options() const {
-  const auto& host = config_.host;
-  const auto& device = config_.device;
-  const auto& disk = config_.disk;
-  BlockCache::Options options;
-  options.blocks_max = config_.index_blocks_max;
-  options.tenants = tenants_of(config_);
-  options.leases_per_session = config_.limits.leases_per_session;
-  options.leased_percent = config_.limits.leased_percent;
-  options.host = {host.capacity_bytes, host.extent_bytes};
-  options.device = {device.capacity_bytes, device.extent_bytes};
-  options.pinned_percent_max = config_.pinned_percent_max;
-  if (stores_.empty()) return options;
-  options.disk.segments_bytes = storage::segment_capacity_bytes(store_options(disk.directories[0]));
-  options.disk.segment_bytes = disk.segment_bytes;
-  options.disk.write_queue_max = limits::kWriteThroughQueueMax;
-  options.disk.write_queue_bytes_max = write_queue_bytes_max();
-  options.disk.admission = disk.admission;
-  return options;
-}
-
 void Server::make_cache() {
   const auto& host = config_.host;
   host_extents_ = storage::make_memfd_extents(Tier::host, {host.huge_pages, host.prefault});
@@ -202,7 +182,8 @@ void Server::make_cache() {
     ports.disks.push_back({stores_[i].get(), config_.disk.directories[i].string()});
   }
   cache_ = std::make_unique<BlockCache>(cache_options(), std::move(ports));
-  cache_->disk().later = [this](std::function<void()> task) { asio::post(io_, std::move(task)); };
+  cache_->later = [this](std::function<void()> task) { asio::post(io_, std::move(task)); };
+  cache_->disk().later = cache_->later;
   cache_->disk().on_recovering = [this](const std::string& directory, std::uint64_t blocks) {
     progress(fmt::format("Taking over what is on disk: {} blocks, in {}", blocks, directory));
   };
@@ -219,6 +200,7 @@ void Server::make_cache() {
   scrubber_ = std::make_unique<Scrubber>(scrub, cache_->disk(), cache_->catalogue());
   admin_ = std::make_unique<AdminJobs>(*cache_, cache_->disk().later);
   admin_->on_closed = [this](std::uint16_t ns) { return namespace_closed(ns); };
+  make_lending();
 }
 
 void Server::connect_memory(MemoryTier& memory) {
@@ -404,6 +386,7 @@ Result<void> Server::set_quota(wire::QuotaRequest::Reader request) {
 }
 
 void Server::session_ended(SessionId id) {
+  lending_->session_ended(id);
   cache_->end_session(id);
   const auto at = sessions_.find(id);
   const ProcessId process = at->second->process();
@@ -428,6 +411,7 @@ void Server::process_ended(ProcessId process) {
     if (session->process() == process) session->hear_out("its process has ended");
   }
   cache_->end_process(process);
+  lending_->came_home();
 }
 
 void Server::tick() {
@@ -459,7 +443,7 @@ void Server::tick() {
   }
   scrubber_->tick();
   admin_->end_pins(now);
-  cache_->shrink();
+  lending_->make_way();
   timer_.expires_after(kTick);
   timer_.async_wait([this](boost::system::error_code error) {
     if (!error && !stopping_) tick();
@@ -474,6 +458,7 @@ void Server::stop() {
   if (owns_socket_) ::unlink(path_.c_str());
   accept_timer_.cancel();
   timer_.cancel();
+  lending_timer_.cancel();
   const auto sessions = sessions_;
   for (const auto& [id, session] : sessions) session->end("kvtierd stops");
   cache_->disk().write_stamps();

@@ -79,6 +79,9 @@ class Server {
   void session_ended(SessionId id);
   void process_ended(ProcessId process);
   void tick();
+  // server_cache.cc
+  void make_lending();
+  void lend();
   void report_stop();
   void finish_stop();
   void progress(const std::string& text) const {
@@ -133,12 +136,14 @@ class Server {
   std::unique_ptr<BlockCache> cache_;
   std::unique_ptr<Scrubber> scrubber_;
   std::unique_ptr<AdminJobs> admin_;
+  std::unique_ptr<Lending> lending_;
   Access access_;
   std::unique_ptr<SessionContext> context_;
   ProcessWatch processes_;
   boost::asio::local::stream_protocol::acceptor acceptor_;
   boost::asio::steady_timer accept_timer_;
   boost::asio::steady_timer timer_;
+  boost::asio::steady_timer lending_timer_;
   boost::asio::steady_timer stop_timer_;
   boost::asio::steady_timer late_reads_timer_;  // of an earlier daemon
   std::map<SessionId, std::shared_ptr<Session>> sessions_;

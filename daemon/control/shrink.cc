@@ -5,8 +5,12 @@ namespace kvtier::daemon {
 
 bool BlockCache::shrink() {
   bool any = false;
+  shrink_goes_on_ = false;
   const auto one = [&](MemoryTier& tier) {
-    if (!tier.over_cap()) return tier.stop_draining();
+    if (!tier.over_cap()) {
+      if (tier.shrinking()) tier.stop_draining();
+      return;
+    }
     any = true;
     shrink(tier);
   };
@@ -19,33 +23,28 @@ void BlockCache::shrink(MemoryTier& tier) {
   const auto id = easiest_to_empty(tier);
   if (!id) return;
   tier.drain(*id);
-  const std::size_t t = index_of(tier.tier());
-  storage::Extent& extent = *tier.extent(*id);
-  for (std::uint32_t slot = 0; slot < extent.shape().slots(); ++slot) {
-    const BlockId block = tier.block_at({id->value, slot});
-    if (block != kNoBlock && catalogue_.block(block).holds[t] == 0)
-      evict(tier, block, Removal::capacity);
+  tier.set_shrinking();
+  const auto before = tier.use_of(*id).taken;
+  switch (empty_some(tier, Removal::capacity)) {
+    case Emptied::gone:
+    case Emptied::more:
+      shrink_goes_on_ = true;
+      break;
+    case Emptied::stays:
+      shrink_goes_on_ = shrink_goes_on_ || tier.use_of(*id).taken != before;
   }
-  tier.retire_extent(*id);
 }
 
-// The one that is being emptied already, or else the one with the fewest slots that must stay for
-// now: reserved or quarantined ones and those of held blocks.
+// The one with the fewest slots that must stay for now: reserved or quarantined ones and those of
+// held blocks. Of equal ones, the one that is being emptied already.
 std::optional<ExtentId> BlockCache::easiest_to_empty(MemoryTier& tier) const {
-  if (tier.draining()) return tier.draining();
-  const std::size_t t = index_of(tier.tier());
-  std::optional<ExtentId> best;
-  std::uint64_t best_stay = ~std::uint64_t{0};
-  tier.each_extent([&](storage::Extent& extent) {
-    std::uint64_t stay = 0;
-    for (std::uint32_t slot = 0; slot < extent.shape().slots(); ++slot) {
-      if (extent.table().entry(slot).state == storage::SlotState::free) continue;
-      const BlockId block = tier.block_at({extent.id().value, slot});
-      if (block == kNoBlock || catalogue_.block(block).holds[t] != 0) ++stay;
-    }
-    if (stay >= best_stay) return;
+  std::optional<ExtentId> best = tier.draining();
+  std::uint32_t fewest = best ? tier.use_of(*best).staying() : ~0U;
+  tier.each_extent([&](const storage::Extent& extent) {
+    const std::uint32_t staying = tier.use_of(extent.id()).staying();
+    if (staying >= fewest) return;
     best = extent.id();
-    best_stay = stay;
+    fewest = staying;
   });
   return best;
 }
