@@ -22,7 +22,12 @@ Handle make_handle(Handle (*make)(std::shared_ptr<State>) noexcept, Parts&&... p
 class CacheImpl final : public Cache {
  public:
   CacheImpl(Parts parts, std::shared_ptr<session::NamespaceEntry> ns)
-      : parts_(std::move(parts)), ns_(std::move(ns)) {}
+      : parts_(std::move(parts)), ns_(std::move(ns)) {
+    if (ns_->users++ == 0) parts_.session->refill(ns_);
+  }
+  ~CacheImpl() override {
+    if (--ns_->users == 0) parts_.session->give_back_if_unused(ns_);
+  }
 
   const Namespace& ns() const noexcept override { return ns_->ns; }
   const NamespaceId& id() const noexcept override { return ns_->id; }
