@@ -168,11 +168,11 @@ void IndexPrefixes::insert(std::span<const Key> keys, std::span<const Key> paren
 }
 
 void IndexPrefixes::evict(std::uint32_t count) {
-  daemon::EvictionAhead ahead(*catalogue_, Tier::disk, record_bytes_);
+  daemon::EvictionAhead ahead(*catalogue_, Tier::disk);
+  const auto oldest = [&] { return catalogue_->oldest(Tier::disk, record_bytes_); };
   for (std::uint32_t i = 0; i < count; ++i) {
-    ahead.step();
-    catalogue_->unplace(catalogue_->oldest(Tier::disk, record_bytes_), Tier::disk,
-                        daemon::Removal::capacity);
+    ahead.step(oldest);
+    catalogue_->unplace(oldest(), Tier::disk, daemon::Removal::capacity);
   }
 }
 

@@ -31,7 +31,14 @@ inline constexpr std::uint32_t kLeasesPerSessionMax = 4096;
 inline constexpr std::uint32_t kLeasesPerUserMax = 1U << 16;
 inline constexpr std::size_t kBlocksLeasedPerSessionMax = 1U << 20;
 inline constexpr std::size_t kBlocksLeasedPerUserMax = 1U << 22;
-inline constexpr std::uint32_t kReservedPerProcessMax = 8192;  // slots, quarantined ones included
+// Slots of one part of a tier, quarantined ones included; in bytes it is a share (block_loans.cc).
+inline constexpr std::uint32_t kReservedPerProcessMax = 32768;
+inline constexpr std::uint32_t kReservesWaitingMax = 1024;  // for slots to come home
+inline constexpr std::chrono::milliseconds kReserveWaitMax{1000};
+// A session that has not answered a recall for so long is lent nothing until it does.
+inline constexpr std::chrono::milliseconds kRecallAnswerMax{500};
+inline constexpr std::uint32_t kEmptyStep = 4096;  // blocks evicted from an extent in a loop turn
+inline constexpr std::uint32_t kEmptyLookStep = 1U << 17;  // and slots passed
 inline constexpr std::uint32_t kReleasesMax = kLeasesPerSessionMax;  // in one message
 inline constexpr std::uint32_t kLookedUpMax = 1U << 24;              // blocks of one prompt
 inline constexpr std::uint32_t kFlushesPerSessionMax = 16;

@@ -21,8 +21,6 @@ inline constexpr milliseconds kCloseMax{500};
 // Unsent bytes; a peer that lets more pile up does not read and loses the session.
 inline constexpr std::size_t kUnsentBytesMax = 16_MiB;
 inline constexpr std::size_t kPendingMax = 4096;
-// Requests that one flush makes at most, so that slots asked for meanwhile are at hand after it.
-inline constexpr int kFlushRounds = 4;
 inline constexpr std::size_t kExtentsMax = 65536;
 // Without a connection for this long, the memory of the last daemon is given up.
 inline constexpr milliseconds kMappingsKeptMax{60'000};
@@ -30,6 +28,10 @@ inline constexpr std::size_t kBadKeysMax = 256;
 
 // After the daemon granted no slot of a tier, it is not asked again for this long.
 inline constexpr milliseconds kSlotBackoff{100};
+// Of slots that nobody has taken for so long, a part is kept and the others are given back.
+inline constexpr milliseconds kSlotsIdleMax{5000};
+// How long a flush waits for slots that were asked for before it. The daemon answers sooner.
+inline constexpr milliseconds kSlotsSettleMax{2000};
 // A write-back that nobody waits for may stay this long without a slot while slots are on their
 // way.
 inline constexpr milliseconds kSlotLinger{50};

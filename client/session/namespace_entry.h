@@ -25,6 +25,8 @@ struct NamespaceEntry {
   std::array<SlotPool, 2> pools;  // device and host
   // The daemon has closed it: nothing is found or kept under it any more. Any thread may ask.
   std::atomic<bool> invalidated{false};
+  // Those who may write under it (Cache): with the last of them its slots go back. Any thread.
+  std::atomic<std::uint32_t> users{0};
   SlotPool& pool(Tier tier) noexcept { return pools[index_of(tier)]; }
 
   // Blocks looked up without asking for a lease, all of them misses; not reported yet. Any thread

@@ -110,6 +110,24 @@ std::shared_ptr<NamespaceEntry> Session::open(const Namespace& ns) {
   return entry;
 }
 
+void Session::give_back_if_unused(const std::shared_ptr<NamespaceEntry>& ns) {
+  if (ns->users != 0) return;
+  post([this, ns] {
+    if (ns->users != 0) return;
+    for (SlotPool& pool : ns->pools) abandon(pool.shed(0));
+  });
+}
+
+void Session::put_back(const std::shared_ptr<NamespaceEntry>& ns, Tier tier, ReservedSlot slot) {
+  ns->pool(tier).put_back(std::move(slot));
+  give_back_if_unused(ns);
+}
+
+std::vector<std::shared_ptr<NamespaceEntry>> Session::all_namespaces() const {
+  const std::lock_guard lock(mutex_);
+  return namespaces_;
+}
+
 // A lookup is counted by whoever hears of it: the daemon, once the request is sent; we, in the next
 // report, where it is not.
 Result<void> Session::lease(const std::shared_ptr<HeldBlocks>& hold, Deadline deadline) {
@@ -144,6 +162,8 @@ void Session::release(const std::shared_ptr<const Connection>& connection, std::
 }
 
 void Session::commit(FilledBlock block) {
+  for (const ReservedSlot& slot : block.slots)
+    block.ns->pool(slot.ref.extent->tier).filled(Clock::now());
   bool first = false;
   {
     const std::lock_guard lock(mutex_);
@@ -155,7 +175,7 @@ void Session::commit(FilledBlock block) {
 }
 
 void Session::refill(const std::shared_ptr<NamespaceEntry>& ns) {
-  if (read_only()) return;
+  if (read_only() || ns->users == 0) return;
   for (const Tier tier : kMemoryTiers) {
     const std::uint32_t count = ns->pool(tier).claim(Clock::now());
     if (count == 0) continue;
@@ -175,7 +195,7 @@ void Session::report_bad(const Key& key) {
 Result<void> Session::flush(Deadline deadline) {
   if (read_only()) return {};  // nothing of ours is on its way
   const auto outcome = std::make_shared<Outcome>();
-  if (!post([this, outcome] { add_flush({outcome, kFlushRounds}); })) return closed();
+  if (!post([this, outcome] { add_flush({outcome}); })) return closed();
   if (auto result = outcome->wait(deadline)) return narrowed(*result, Errc::unavailable);
   Counters::add(counters_.deadlines_missed);
   return make_error(Errc::deadline, "kvtierd did not finish a flush in time");
@@ -210,6 +230,8 @@ void Session::turn() {
   if (!socket_ && now >= extents_until_) extents_.clear();
   if (!socket_ && now >= next_attempt_) connect(now);
   if (connection_ && owes_let_go_) let_go_of_old_slots();
+  if (connection_ && next_shed_ && now >= *next_shed_) shed_idle(now);
+  settle_flushes(now);
   if (connection_ && (report_soon_ || now >= next_report_)) send_report(now);
   if (socket_) send();
   if (socket_ && !broken_) {
@@ -230,6 +252,8 @@ void Session::turn() {
 int Session::timeout_ms(Clock::time_point now) const {
   auto next = socket_ ? now + std::chrono::hours(1) : next_attempt_;
   if (connection_) next = std::min(next, next_report_);
+  if (connection_ && next_shed_) next = std::min(next, *next_shed_);
+  for (const Flush& flush : settling_) next = std::min(next, flush.settled_by);
   if (!pending_.empty()) next = std::min(next, now + answer_max_ / 10);
   const auto left = std::chrono::ceil<milliseconds>(next - now).count();
   return static_cast<int>(std::clamp<long>(left, 0, 60'000));
@@ -306,15 +330,12 @@ void Session::fail_everything(const Error& why) {
   }
   flushing_ = false;
   for (const Flush& flush : std::exchange(flushes_, {})) flush.outcome->set(why);
+  for (const Flush& flush : std::exchange(settling_, {})) flush.outcome->set(why);
+  next_shed_.reset();
   for (auto& [id, weak] : std::exchange(leases_, {})) {
     if (const auto hold = weak.lock()) hold->wake();
   }
-  std::vector<std::shared_ptr<NamespaceEntry>> namespaces;
-  {
-    const std::lock_guard lock(mutex_);
-    namespaces = namespaces_;
-  }
-  for (const auto& ns : namespaces) {
+  for (const auto& ns : all_namespaces()) {
     for (SlotPool& pool : ns->pools) pool.clear();
     ns->state = NamespaceEntry::State::closed;
     for (auto& use : std::exchange(ns->waiting, {})) use(why);

@@ -57,6 +57,11 @@ class Session : public std::enable_shared_from_this<Session> {
   bool verify_loads() const noexcept { return options_.verify_loads; }
   Result<void> wait_connected(Deadline deadline);
   std::shared_ptr<NamespaceEntry> open(const Namespace& ns);
+  // Nobody uses the namespace any more, as far as NamespaceEntry::users says so: its idle slots are
+  // given back.
+  void give_back_if_unused(const std::shared_ptr<NamespaceEntry>& ns);
+  // A slot that was taken and not used.
+  void put_back(const std::shared_ptr<NamespaceEntry>& ns, Tier tier, ReservedSlot slot);
 
   // Errors: deadline, unavailable, refused.
   Result<void> lease(const std::shared_ptr<HeldBlocks>& hold, Deadline deadline);
@@ -87,7 +92,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   struct Flush {
     std::shared_ptr<Outcome> outcome;
-    int rounds_left;
+    Clock::time_point settled_by{};  // once it is done but for slots on their way
   };
 
   bool post(std::function<void()> task);
@@ -117,6 +122,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<void> map_extent(wire::Frame& frame, wire::Extent::Reader extent);
   Result<void> land(wire::Ready::Reader ready);
   void close_namespace(std::uint32_t handle);
+  void recall(wire::Recall::Reader recall);
+  void shed_idle(Clock::time_point now);
   void send();
   Result<void> check_answers();
   bool overdue() const;
@@ -136,6 +143,9 @@ class Session : public std::enable_shared_from_this<Session> {
   void add_flush(Flush flush);
   void ask_flush();
   void end_flushes(std::vector<Flush> flushes, const Result<void>& result);
+  bool slots_on_their_way() const;
+  void settle_flushes(Clock::time_point now);
+  std::vector<std::shared_ptr<NamespaceEntry>> all_namespaces() const;
   void send_commits(std::vector<FilledBlock> blocks);
   void send_commit_frame(std::span<const FilledBlock> blocks);
   void send_report(Clock::time_point now);
@@ -170,6 +180,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::uint64_t last_id_ = 0;
   std::vector<Flush> flushes_;  // for the next request: one is out at a time
   bool flushing_ = false;
+  std::vector<Flush> settling_;  // done, but for slots on their way
   std::unordered_map<std::uint64_t, std::weak_ptr<HeldBlocks>> leases_;
   // Outlive the connection: the next daemon may have the same extents.
   std::unordered_map<std::uint32_t, std::shared_ptr<const ExtentMapping>> extents_;
@@ -189,6 +200,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Clock::time_point hello_sent_{};
   Clock::time_point last_received_{};
   Clock::time_point next_report_{};
+  std::optional<Clock::time_point> next_shed_;  // a look for slots that lie idle
   Clock::time_point next_attempt_{};
   std::chrono::milliseconds delay_;
   std::minstd_rand jitter_{std::random_device{}()};

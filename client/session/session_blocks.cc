@@ -174,10 +174,11 @@ Result<void> Session::take_slots(NamespaceEntry& ns, Tier tier, std::uint32_t as
       slots.push_back({std::move(ref), connection_, right_});
     }
   }
-  if (ns.invalidated) {
+  if (ns.invalidated || ns.users == 0) {
     abandon(slots);
     slots.clear();
   }
+  if (!slots.empty() && !next_shed_) next_shed_ = Clock::now() + kSlotsIdleMax;
   ns.pool(tier).arrive(std::move(slots), Clock::now());
   return {};
 }
@@ -205,22 +206,61 @@ void Session::ask_flush() {
   ask([](wire::Message::Builder m) { m.setFlush(); }, done, Patience::unbounded);
 }
 
+bool Session::slots_on_their_way() const {
+  return std::ranges::any_of(all_namespaces(), [](const auto& ns) {
+    return std::ranges::any_of(ns->pools, &SlotPool::expected);
+  });
+}
+
+// Slots that were asked for are at hand after it.
 void Session::end_flushes(std::vector<Flush> flushes, const Result<void>& result) {
-  bool expected = false;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& ns : namespaces_) {
-      for (const SlotPool& pool : ns->pools) expected = expected || pool.expected();
-    }
-  }
+  const auto now = Clock::now();
   for (Flush& flush : flushes) {
-    // One more round brings the slots that were asked for meanwhile.
-    if (result && expected && --flush.rounds_left > 0) {
-      flushes_.push_back(std::move(flush));
-    } else {
+    if (!result) {
       flush.outcome->set(result);
+      continue;
+    }
+    flush.settled_by = now + kSlotsSettleMax;
+    settling_.push_back(std::move(flush));
+  }
+  settle_flushes(now);
+}
+
+void Session::settle_flushes(Clock::time_point now) {
+  if (settling_.empty()) return;
+  const bool all = !slots_on_their_way();
+  std::erase_if(settling_, [&](const Flush& flush) {
+    if (!all && now < flush.settled_by) return false;
+    flush.outcome->set({});
+    return true;
+  });
+}
+
+// What the daemon wants back and nobody is filling. The answer follows what is given back.
+void Session::recall(wire::Recall::Reader recall) {
+  for (const auto& ns : all_namespaces()) {
+    for (const std::uint32_t extent : recall.getExtents()) {
+      for (SlotPool& pool : ns->pools) abandon(pool.shed_extent(extent));
+    }
+    if (ns->state != NamespaceEntry::State::open) continue;
+    for (const auto keep : recall.getKeeps()) {
+      if (keep.getNs() != ns->handle || keep.getTier() >= ns->pools.size()) continue;
+      abandon(ns->pools[keep.getTier()].shed(keep.getSlots()));
     }
   }
+  tell([&](wire::Message::Builder m) { m.setReturned(recall.getNumber()); });
+}
+
+void Session::shed_idle(Clock::time_point now) {
+  bool more = false;
+  for (const auto& ns : all_namespaces()) {
+    for (SlotPool& pool : ns->pools) {
+      abandon(pool.shed_idle(now));
+      more = more || pool.has_surplus();
+    }
+  }
+  next_shed_.reset();
+  if (more) next_shed_ = now + kSlotsIdleMax / 2;
 }
 
 void Session::send_commits(std::vector<FilledBlock> blocks) {
@@ -240,6 +280,9 @@ void Session::send_commits(std::vector<FilledBlock> blocks) {
 }
 
 void Session::send_commit_frame(std::span<const FilledBlock> blocks) {
+  bool refused = false;
+  for (SlotPool& pool : blocks.front().ns->pools) refused = pool.committed() || refused;
+  if (refused) slots_changed_();
   const auto done = [](Result<wire::Message::Reader> reply) -> Result<void> {
     if (reply && !reply->isCommitted()) return malformed("something else than commits");
     return {};
@@ -308,12 +351,7 @@ void Session::report(const Timing& timing, ReportedTiming& told, wire::Report::T
 }
 
 void Session::abandon_pools() {
-  std::vector<std::shared_ptr<NamespaceEntry>> namespaces;
-  {
-    const std::lock_guard lock(mutex_);
-    namespaces = namespaces_;
-  }
-  for (const auto& ns : namespaces) {
+  for (const auto& ns : all_namespaces()) {
     for (SlotPool& pool : ns->pools) abandon(pool.clear());
   }
 }

@@ -215,6 +215,9 @@ Result<void> Session::handle_event(wire::Frame& frame, wire::Message::Reader mes
       return {};
     case wire::Message::READY:
       return land(message.getReady());
+    case wire::Message::RECALL:
+      recall(message.getRecall());
+      return {};
     case wire::Message::NAMESPACE_CLOSED:
       close_namespace(message.getNamespaceClosed());
       return {};

@@ -22,11 +22,15 @@ Handle make_handle(Handle (*make)(std::shared_ptr<State>) noexcept, Parts&&... p
 class CacheImpl final : public Cache {
  public:
   CacheImpl(Parts parts, std::shared_ptr<session::NamespaceEntry> ns)
-      : parts_(std::move(parts)), ns_(std::move(ns)) {}
+      : parts_(std::move(parts)), ns_(std::move(ns)) {
+    if (ns_->users++ == 0) parts_.session->refill(ns_);
+  }
   ~CacheImpl() override {
-    if (!forked()) return;
-    parts_.keep_for_ever();
-    ForkMark::keep(ns_);
+    if (forked()) {
+      parts_.keep_for_ever();
+      return ForkMark::keep(ns_);
+    }
+    if (--ns_->users == 0) parts_.session->give_back_if_unused(ns_);
   }
 
   const Namespace& ns() const noexcept override { return ns_->ns; }

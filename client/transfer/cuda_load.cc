@@ -155,9 +155,10 @@ void CudaLoad::choose_promotions() {
     const bool there = session->directory().read(
         [&](const DirectoryView* view) { return view == nullptr || view->on_some_gpu(key); });
     if (there) continue;
-    auto slot = pool.take();
+    auto slot = pool.take(Clock::now());
     if (!slot) break;
-    if (!slot->ref.on_gpu()) return pool.put_back(std::move(*slot));
+    if (!slot->ref.on_gpu())
+      return session->put_back(hold_->ns_ptr(), Tier::device, std::move(*slot));
     promotions_.push_back({i, std::move(*slot)});
   }
   session->refill(hold_->ns_ptr());
@@ -408,7 +409,7 @@ std::uint32_t CudaLoad::finish() {
 void CudaLoad::settle_promotions(bool good) {
   for (Promotion& promotion : promotions_) {
     if (!good) {
-      hold_->ns().pool(Tier::device).put_back(std::move(promotion.slot));
+      hold_->session()->put_back(hold_->ns_ptr(), Tier::device, std::move(promotion.slot));
       continue;
     }
     const auto tokens = hold_->tokens(promotion.block);

@@ -47,13 +47,13 @@ CopyJob::Step PromotionJob::step() noexcept {
   if (promoted) return Step::more;
 
   session::SlotPool& pool = hold_->ns().pool(Tier::device);
-  auto slot = pool.take();
+  auto slot = pool.take(Clock::now());
   session->refill(hold_->ns_ptr());
   if (!slot) return Step::done;
   const bool copied = copy(blocks_[at].slot, slot->ref);
   // Only now is it known that the source did not change under the copy.
   if (!copied || !hold_->alive()) {
-    pool.put_back(std::move(*slot));
+    session->put_back(hold_->ns_ptr(), Tier::device, std::move(*slot));
     return Step::done;
   }
   const auto tokens = hold_->tokens(at);

@@ -39,8 +39,8 @@ bool WriteBackJob::cached(const Key& key) const noexcept {
 }
 
 bool WriteBackJob::may_linger() noexcept {
-  if (!ns_->pool(Tier::host).expected() || hurried_.load()) return false;
   const auto now = Clock::now();
+  if (!ns_->pool(Tier::host).hopeful(now) || hurried_.load()) return false;
   if (linger_until_ == Deadline{}) linger_until_ = now + session::kSlotLinger;
   return now < linger_until_;
 }
@@ -51,15 +51,17 @@ WriteBackJob::Taken WriteBackJob::take_slots(std::uint32_t block, Slots& slots) 
   const bool linger = may_linger();
   // Without a host slot the block is dropped: kept in device memory alone it could not go to disk,
   // and with it would go the use of all blocks behind it.
-  slots = {ns_->pool(Tier::host).take(), {}};
-  if (slots.host) slots.device = ns_->pool(Tier::device).take();
+  const auto now = Clock::now();
+  slots = {ns_->pool(Tier::host).take(now), {}};
+  if (slots.host) slots.device = ns_->pool(Tier::device).take(now);
   session_->refill(ns_);
   // The connection changed between the two.
   if (slots.host && slots.device && slots.host->connection != slots.device->connection) {
     slots.device.reset();
   }
   if (!slots.host) {
-    if (linger) return Taken::later;
+    // Or one was asked for just now.
+    if (linger || may_linger()) return Taken::later;
     session_->counters().drop(DropReason::no_slot);
     return Taken::none;
   }
@@ -105,8 +107,8 @@ void WriteBackJob::commit(std::uint32_t block, Slots slots) {
 }
 
 void WriteBackJob::drop(Slots slots) {
-  if (slots.host) ns_->pool(Tier::host).put_back(std::move(*slots.host));
-  if (slots.device) ns_->pool(Tier::device).put_back(std::move(*slots.device));
+  if (slots.host) session_->put_back(ns_, Tier::host, std::move(*slots.host));
+  if (slots.device) session_->put_back(ns_, Tier::device, std::move(*slots.device));
   session_->counters().drop(DropReason::failed);
 }
 

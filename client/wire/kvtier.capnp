@@ -61,6 +61,11 @@ struct Message {
     # Event, id 0: this handle's namespace was invalidated. Nothing more is found, reserved or
     # committed under it; a client that has loaded the new weights opens it again.
     namespaceClosed @41 :UInt32;
+
+    # Event, id 0: slots are needed elsewhere. The client abandons those named that it is not filling and
+    # answers with returned, at once. Sent to those whose hello has feature bit 0.
+    recall @42 :Recall;
+    returned @43 :UInt64;        # client to daemon, after what it abandons: the recall's number; no reply
   }
 }
 
@@ -145,6 +150,19 @@ struct ReserveRequest {
 
 struct Reserved {
   slots @0 :List(UInt64);        # at most what was asked, perhaps none
+}
+
+# Idle slots to give back: all in these extents, and of these namespaces all but so many.
+struct Recall {
+  number @0 :UInt64;
+  extents @1 :List(UInt32);
+  keeps @2 :List(Keep);
+
+  struct Keep {
+    ns @0 :UInt32;
+    tier @1 :UInt8;
+    slots @2 :UInt32;
+  }
 }
 
 struct Commit {

@@ -38,6 +38,9 @@ BlockCache::BlockCache(Options options, Ports ports)
     }
   };
   disk_.on_late_stamp = [this](std::uint64_t stamp) { clock_ = std::max(clock_, stamp + 1); };
+  catalogue_.on_evictable = [this](Tier tier, Place at, TenantId tenant, bool evictable) {
+    memory(tier, at).set_evictable(at, tenant, evictable);
+  };
   disk_.on_lost = [this](BlockId id) { pins_.unpin(id, Tier::disk); };
 }
 
@@ -65,6 +68,7 @@ void BlockCache::pass_time(std::uint32_t now) {
 
 Result<std::uint16_t> BlockCache::open_namespace(std::span<const std::byte> encoded, UserId owner) {
   forget_misfits(encoded);
+  forget_others_orphans(encoded);
   const auto known = catalogue_.namespaces().find(NamespaceId{xxh3_128(encoded)});
   const TenantId before = known ? catalogue_.namespaces()[*known].tenant : kDefaultTenant;
   auto ns = catalogue_.open_namespace(encoded, owner);
@@ -111,41 +115,20 @@ void BlockCache::forget_misfits(std::span<const std::byte> encoded) {
   drop(*known, TierSet{}.with(Tier::device).with(Tier::host).with(Tier::disk), Removal::forgotten);
 }
 
-// ---- reservations and commits
-
-std::vector<SlotName> BlockCache::reserve(SessionId session, ProcessId process, std::uint16_t ns,
-                                          Tier tier, std::uint32_t count, std::uint32_t device,
-                                          std::uint64_t client) {
-  std::vector<SlotName> slots;
-  if (tier == Tier::disk || (tier == Tier::device && device >= devices_.size()) ||
-      catalogue_.namespaces()[ns].closed) {
-    return slots;
-  }
-  MemoryTier& memory_tier = memory(tier, device);
-  const std::uint64_t bytes = catalogue_.namespaces()[ns].layout.record_bytes;
-  // A quarter at most of what the tenant may have of the tier is on its way to be filled for one
-  // process.
-  const TenantId tenant = catalogue_.namespaces()[ns].tenant;
-  const std::uint64_t share = std::clamp<std::uint64_t>(
-      memory_tier.slots_possible(bytes, tenant) / 4, 1, limits::kReservedPerProcessMax);
-  EvictionAhead ahead(catalogue_, tier, bytes, memory_tier.device());
-  while (slots.size() < count &&
-         reservations_.held_by(process, tier, memory_tier.device()) < share) {
-    ahead.step();
-    const auto at = room(memory_tier, tenant, bytes);
-    if (!at) break;
-    memory_tier.table(*at).set_reserved(at->slot, {process.pid, process.start_time, client});
-    reservations_.add(slot_name(*at), tier, session, process, client);
-    slots.push_back(slot_name(*at));
-  }
-  return slots;
+// Orphans in memory count for the default tenant, and lie in its extents and eviction orders: those
+// that turn out to be another's go. Those on disk move to its orders.
+void BlockCache::forget_others_orphans(std::span<const std::byte> encoded) {
+  if (catalogue_.tenants().size() == 1) return;
+  const auto known = catalogue_.namespaces().find(NamespaceId{xxh3_128(encoded)});
+  if (!known || !catalogue_.namespaces()[*known].is_orphan()) return;
+  const auto& bytes = catalogue_.namespaces()[*known].bytes;
+  if (bytes[index_of(Tier::device)] + bytes[index_of(Tier::host)] == 0) return;
+  const auto ns = decode_namespace(encoded);
+  if (!ns || catalogue_.tenants().of_salt(ns->tenant) == kDefaultTenant) return;
+  drop(*known, TierSet{}.with(Tier::device).with(Tier::host), Removal::forgotten);
 }
 
-void BlockCache::abandon(SessionId session, SlotName slot) {
-  Tier tier;
-  const Place at = place_named(slot);
-  if (reservations_.take(slot, session, tier)) memory(tier, at).give_back(at);
-}
+// ---- commits
 
 bool BlockCache::valid(const NewBlock& block, std::uint16_t ns) const {
   const KnownNamespace& known = catalogue_.namespaces()[ns];
@@ -164,7 +147,7 @@ bool BlockCache::commit(SessionId session, std::uint16_t ns, const NewBlock& blo
   bool second_writer = false;
   for (const SlotName name : block.slots) {
     Tier tier;
-    if (!reservations_.take(name, session, tier)) continue;
+    if (!take_back(name, session, tier)) continue;
     const Taken slot =
         second_writer ? Taken::there_before : take_slot(name, tier, id, ns, block, good);
     if (slot != Taken::yes) {
@@ -231,30 +214,6 @@ void BlockCache::seal(BlockId id, MemoryTier& tier, Place at, const Key& parent)
   tier.table(at).set_sealed(at.slot, entry);
   tier.set_block(at, id);
   catalogue_.place(id, tier.tier(), at, parent);
-}
-
-void BlockCache::end_session(SessionId session) {
-  release_all(session);
-  user_of_.erase(session);
-  for (const auto& slot : reservations_.end_session(session)) {
-    const Place at = place_named(slot.slot);
-    memory(slot.tier, at).table(at).set_quarantined(at.slot);
-  }
-}
-
-void BlockCache::end_process(ProcessId process) {
-  end(reservations_.end_process(process));
-}
-
-void BlockCache::let_go(ProcessId process, std::uint64_t client) {
-  end(reservations_.let_go(process, client));
-}
-
-void BlockCache::end(std::span<const Reservations::Slot> slots) {
-  for (const auto& slot : slots) {
-    const Place at = place_named(slot.slot);
-    memory(slot.tier, at).give_back(at);
-  }
 }
 
 // ---- removal

@@ -102,12 +102,45 @@ class BlockCache {
   bool release(SessionId session, LeaseId lease, std::uint32_t usable = kAllUsable);
   void release_all(SessionId session);
 
-  // Up to `count` slots of a memory tier for the session to fill, taken from free ones or by
-  // eviction; of the device tier on the session's GPU.
+  // block_loans.cc. Slots of a memory tier that a session may fill: free ones, or by eviction; of
+  // the device tier on the session's GPU.
+  Borrower borrower(SessionId session, ProcessId process, std::uint16_t ns, Tier tier,
+                    std::uint32_t device, std::uint64_t client) const;
+  // Up to `count`. `contended`: others wait for slots of this part of the tier, so nobody gets more
+  // than its due.
+  std::vector<SlotName> lend(const Borrower& to, std::uint32_t count, bool contended = false);
   std::vector<SlotName> reserve(SessionId session, ProcessId process, std::uint16_t ns, Tier tier,
                                 std::uint32_t count, std::uint32_t device = 0,
-                                std::uint64_t client = 0);
+                                std::uint64_t client = 0) {
+    return lend(borrower(session, process, ns, tier, device, client), count);
+  }
   void abandon(SessionId session, SlotName slot);
+  // Whether the borrower has fewer slots than its share of what its process may have lent.
+  bool has_less_than_due(const Borrower& who) const;
+  // See Reservations::set_asking().
+  void set_asking(const Borrower& who, bool asking) { reservations_.set_asking(who, asking); }
+
+  // What a session is to give back as far as it lies idle: slots in these extents, and in these
+  // namespaces all but so many.
+  struct Recall {
+    struct Keep {
+      std::uint16_t ns;
+      Tier tier;
+      std::uint32_t slots;
+    };
+    std::vector<ExtentId> extents;
+    std::vector<Keep> keeps;
+    bool empty() const noexcept { return extents.empty() && keeps.empty(); }
+  };
+  using Recalls = std::map<SessionId, Recall>;
+  // Adds to `recalls` what has to come home so that the borrower gets what is due to it. False
+  // where nothing that could come home would help; true without a recall where it is on its way
+  // already.
+  bool recall_for(const Borrower& who, Recalls& recalls);
+  // The same for the extents that a lowered cap takes.
+  void recall_for_cap(Recalls& recalls);
+  // Nobody waits for slots any more: an extent that was to go once they are home stays.
+  void stop_waiting_for_loans();
 
   struct NewBlock {
     Key key, parent;
@@ -125,10 +158,12 @@ class BlockCache {
   void end_session(SessionId session);
   void end_process(ProcessId process);
 
-  // Each memory tier that is over its cap empties extents of what nobody holds, in steps (see
-  // DiskTier::later), and gives them back, until the cap is reached or one has something that must
-  // stay; a later call goes on from there. False where no tier is over its cap.
+  // One extent of each memory tier that is over its cap is emptied of what nobody holds, a few
+  // thousand blocks at a time, and given back once it is empty: at once, or in a later call. False
+  // where no tier is over its cap.
   bool shrink();
+  // Whether the last call of shrink() evicted or gave back something, so that another one may too.
+  bool shrink_goes_on() const noexcept { return shrink_goes_on_; }
 
   // This block does not hold: it is found no more.
   void forget(std::uint16_t ns, const Key& key);
@@ -178,6 +213,10 @@ class BlockCache {
 
   // Blocks of a lease have come from disk, or failed.
   std::function<void(SessionId, LeaseId, std::span<const Landed>)> on_ready;
+  // Has a task run in a later turn of the loop; without it, what is done in steps is done at once.
+  std::function<void(std::function<void()>)> later;
+  // An extent that was emptied in steps has gone: there is room.
+  std::function<void()> on_room;
   // A namespace is to be remembered: a block of it is there, or about to be.
   std::function<void(const KnownNamespace&)> on_namespace;
 
@@ -244,6 +283,7 @@ class BlockCache {
   void remember(std::uint16_t ns);
   bool holds_in(BlockId id, Tier tier);
   void forget_misfits(std::span<const std::byte> encoded);
+  void forget_others_orphans(std::span<const std::byte> encoded);
   bool within_share(UserHolds& of_user, const Leased& leased) const;
   static void uncount(UserHolds& of_user, const Leased& leased);
   std::optional<Leased> hold_in_memory(UserHolds& of_user, BlockId id, std::uint32_t device);
@@ -262,22 +302,35 @@ class BlockCache {
   std::optional<Place> room(MemoryTier& tier, TenantId tenant, std::uint64_t record_bytes);
   bool make_quota_room(MemoryTier& tier, TenantId tenant, std::uint64_t record_bytes);
   void evict(MemoryTier& tier, BlockId id, Removal why);
-  bool may_empty(MemoryTier& tier, storage::Extent& extent, TenantId tenant);
+  bool may_evict_all_in(const MemoryTier& tier, ExtentId extent, TenantId tenant) const;
+  bool may_empty(const MemoryTier& tier, ExtentId extent, TenantId tenant) const;
+  std::optional<ExtentId> extent_to_empty(MemoryTier& tier, TenantId tenant,
+                                          std::uint64_t record_bytes);
+  enum class Emptied { gone, more, stays };
+  Emptied empty_some(MemoryTier& tier, Removal why);
+  bool empty_in_steps(MemoryTier& tier);
+  BlockId victim(const MemoryTier& tier, TenantId tenant, std::uint64_t record_bytes,
+                 bool own_too) const;
   bool empty_an_extent_for(MemoryTier& tier, TenantId tenant, std::uint64_t record_bytes);
   bool make_index_room(TenantId tenant);
-  // shrink.cc
-  struct Shrinking {
-    bool choosing = false;
-    std::vector<ExtentId> left;  // to be looked at, the last from `slot` on
-    std::uint32_t slot = 0;
-    std::uint64_t stay = 0;  // slots of the one that is looked at
-    std::optional<ExtentId> best, emptying;
-    std::uint64_t best_stay = 0;
+  void shrink(MemoryTier& tier);
+  // block_loans.cc
+  struct Allowed {
+    std::uint64_t own = 0;   // slots that it has
+    std::uint64_t more = 0;  // that it may have besides
+    std::uint64_t due = 0;   // that it is to have, whatever its process has
+    std::uint64_t loan_bytes = 0,
+                  loan_slots = 0;  // of each loan of the process, so that all have theirs
+    bool by_tenant = false;        // it is the tenant's share that bounds it
   };
-  void go_on_shrinking(MemoryTier& tier);
-  bool shrink_step(MemoryTier& tier, Shrinking& state);
-  bool choose_step(MemoryTier& tier, Shrinking& state);
-  bool empty_step(MemoryTier& tier, Shrinking& state);
+  Allowed allowed(const Borrower& who) const;
+  void recall_from_process(const Borrower& who, const Allowed& allowed, Recalls& recalls) const;
+  void recall_from_all(const Borrower& who, bool of_tenant, Recalls& recalls) const;
+  std::optional<ExtentId> extent_to_recall(MemoryTier& tier, TenantId tenant,
+                                           std::uint64_t record_bytes) const;
+  void recall_extent(const MemoryTier& tier, ExtentId extent, Recalls& recalls) const;
+  bool take_back(SlotName slot, SessionId session, Tier& tier);
+  std::optional<ExtentId> easiest_to_empty(MemoryTier& tier) const;
   bool valid(const NewBlock& block, std::uint16_t ns) const;
   void seal(BlockId id, MemoryTier& tier, Place at, const Key& parent);
   void remove_from(BlockId id, Tier tier, Removal why);
@@ -307,7 +360,6 @@ class BlockCache {
   DiskTier disk_;
   Pins pins_;
   Reservations reservations_;
-  std::map<MemoryTier*, Shrinking> shrinking_;  // under way
   std::unordered_map<LeaseId, Lease> leases_;
   std::unordered_map<SessionId, SessionLeases> leases_of_;
   std::deque<Lease> ending_;      // closed, their holds still there
@@ -317,6 +369,7 @@ class BlockCache {
   std::unordered_map<UserId, UserHolds> holds_of_;
   std::unordered_map<std::uint32_t, std::vector<Waiter>> loading_;  // by BlockId
   LeaseId next_lease_ = 1;
+  bool shrink_goes_on_ = false;
   std::uint64_t leased_blocks_ = 0;
   std::uint64_t clock_ = 1;  // counts leases and commits
   CacheCounts counts_;

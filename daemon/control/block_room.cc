@@ -1,5 +1,6 @@
 // Room: what has to go so that a record has a place, and whose.
 #include <algorithm>
+#include <utility>
 
 #include "client/base/points.h"
 #include "daemon/control/block_cache.h"
@@ -15,27 +16,33 @@ bool BlockCache::may_take(const MemoryTier& tier, TenantId needy, TenantId from,
   return catalogue_.tenants().may_take(needy, from, tier.tier(), tier.used_by(from), bytes);
 }
 
+// The coldest block of this size that may go for the tenant's sake.
+BlockId BlockCache::victim(const MemoryTier& tier, TenantId tenant, std::uint64_t record_bytes,
+                           bool own_too) const {
+  const Pool pool = tier.pool_of(tenant);
+  return catalogue_.coldest(tier.tier(), record_bytes, tier.device(), [&](const Order& order) {
+    return tier.pool_of(order.tenant) == pool && (own_too || order.tenant != tenant) &&
+           may_take(tier, tenant, order.tenant, record_bytes);
+  });
+}
+
 std::optional<Place> BlockCache::room(MemoryTier& tier, TenantId tenant,
                                       std::uint64_t record_bytes) {
   if (!make_quota_room(tier, tenant, record_bytes)) return std::nullopt;
   if (auto free = tier.take(record_bytes, tenant)) return free;
-  const Pool pool = tier.pool_of(tenant);
-  const auto victim_of = [&](bool own_too) {
-    return catalogue_.coldest(tier.tier(), record_bytes, tier.device(), [&](const Order& order) {
-      return tier.pool_of(order.tenant) == pool && (own_too || order.tenant != tenant) &&
-             may_take(tier, tenant, order.tenant, record_bytes);
-    });
-  };
   // What is guaranteed and not there yet comes from others, if they have it to give.
   const bool owed = tier.used_by(tenant) + record_bytes <= tier.limits(tenant).guaranteed;
-  BlockId victim = victim_of(!owed);
-  if (victim == kNoBlock && owed) {
+  BlockId going = victim(tier, tenant, record_bytes, !owed);
+  if (going == kNoBlock && owed) {
     if (empty_an_extent_for(tier, tenant, record_bytes)) return tier.take(record_bytes, tenant);
-    victim = victim_of(true);
+    going = victim(tier, tenant, record_bytes, true);
   }
-  if (victim != kNoBlock) {
-    evict(tier, victim, Removal::capacity);
-    return tier.take(record_bytes, tenant);
+  // More than one, where they are in an extent that is on its way out.
+  for (std::uint32_t evicted = 0; going != kNoBlock && evicted < limits::kEvictionsForRoomMax;
+       ++evicted) {
+    evict(tier, going, Removal::capacity);
+    if (auto free = tier.take(record_bytes, tenant)) return free;
+    going = victim(tier, tenant, record_bytes, true);
   }
   if (empty_an_extent_for(tier, tenant, record_bytes)) return tier.take(record_bytes, tenant);
   return std::nullopt;
@@ -63,29 +70,39 @@ void BlockCache::evict(MemoryTier& tier, BlockId id, Removal why) {
   KVTIER_POINT("daemon.memory.evicted");
 }
 
-// Whether all of an extent may go for the sake of `tenant`: nobody uses it, and nobody is left with
-// less than is guaranteed.
-bool BlockCache::may_empty(MemoryTier& tier, storage::Extent& extent, TenantId tenant) {
-  TenantUsage there;
-  for (std::uint32_t slot = 0; slot < extent.shape().slots(); ++slot) {
-    const auto state = extent.table().entry(slot).state;
-    if (state == storage::SlotState::free) continue;
-    if (state != storage::SlotState::sealed) return false;
-    const BlockId id = tier.block_at({extent.id().value, slot});
-    if (catalogue_.block(id).holds[index_of(tier.tier())] != 0) return false;
-    there.add(catalogue_.tenant(id), extent.shape().slot_bytes);
-  }
+// Whether nobody is left with less than is guaranteed when all that may be evicted in an extent
+// goes for the sake of `tenant`.
+bool BlockCache::may_evict_all_in(const MemoryTier& tier, ExtentId extent, TenantId tenant) const {
+  const TenantUsage& there = tier.evictable_in(extent);
   for (TenantId of = 0; of < catalogue_.tenants().size(); ++of) {
     if (there.of(of) != 0 && !may_take(tier, tenant, of, there.of(of))) return false;
   }
   return true;
 }
 
+// Whether all of an extent may go: besides, nobody uses it.
+bool BlockCache::may_empty(const MemoryTier& tier, ExtentId extent, TenantId tenant) const {
+  return tier.use_of(extent).staying() == 0 && may_evict_all_in(tier, extent, tenant);
+}
+
 // Slots of one class (size and pool) have no room while others fill the tier: an extent of theirs
 // that nobody uses is emptied and given back to the system, the one of the coldest block if
-// possible.
+// possible. A large one takes several turns of the loop, and is of use to whoever asks then.
 bool BlockCache::empty_an_extent_for(MemoryTier& tier, TenantId tenant,
                                      std::uint64_t record_bytes) {
+  if (tier.over_cap()) return false;  // what is emptied is given back
+  if (tier.draining()) {
+    // One whose lent slots have come home, or that is being emptied.
+    return may_empty(tier, *tier.draining(), tenant) && empty_in_steps(tier);
+  }
+  const auto chosen = extent_to_empty(tier, tenant, record_bytes);
+  if (!chosen) return false;
+  tier.drain(*chosen);
+  return empty_in_steps(tier);
+}
+
+std::optional<ExtentId> BlockCache::extent_to_empty(MemoryTier& tier, TenantId tenant,
+                                                    std::uint64_t record_bytes) {
   const std::size_t t = index_of(tier.tier());
   const Pool pool = tier.pool_of(tenant);
   // An isolated tenant's extents are bounded by its quota: others' would be of no use to it.
@@ -93,29 +110,57 @@ bool BlockCache::empty_an_extent_for(MemoryTier& tier, TenantId tenant,
   const auto other_class = [&](std::uint64_t bytes, Pool of) {
     return (bytes != record_bytes || of != pool) && (!own_only || of == pool);
   };
-  storage::Extent* chosen = nullptr;
+  const auto may = [&](ExtentId id) { return may_empty(tier, id, tenant); };
+  const auto idle = tier.idle_extent(other_class, may);
+  if (!idle || tier.use_of(*idle).taken == 0) return idle;
   for (const BlockId id : catalogue_.ends(tier.tier(), [&](const Order& order) {
          return order.device == tier.device() &&
                 other_class(order.record_bytes, tier.pool_of(order.tenant));
        })) {
-    storage::Extent* extent = tier.extent(ExtentId(catalogue_.block(id).places[t].container));
-    if (!may_empty(tier, *extent, tenant)) continue;
-    chosen = extent;
-    break;
+    const ExtentId extent(catalogue_.block(id).places[t].container);
+    if (may(extent)) return extent;
   }
-  if (chosen == nullptr) {
-    tier.each_extent([&](storage::Extent& extent) {
-      if (chosen != nullptr || !other_class(extent.shape().slot_bytes, tier.pool_of(extent.id())))
-        return;
-      if (may_empty(tier, extent, tenant)) chosen = &extent;
-    });
+  return idle;
+}
+
+// At most so many of the blocks in the extent that is being drained.
+BlockCache::Emptied BlockCache::empty_some(MemoryTier& tier, Removal why) {
+  const ExtentId id = *tier.draining();
+  const std::uint32_t slots = tier.extent(id)->shape().slots();
+  std::uint32_t& next = tier.drained_to();
+  std::uint32_t evicted = 0;
+  for (std::uint32_t looked = 0;
+       next < slots && evicted < limits::kEmptyStep && looked < limits::kEmptyLookStep;
+       ++next, ++looked) {
+    const BlockId block = tier.block_at({id.value, next});
+    if (block == kNoBlock || catalogue_.block(block).holds[index_of(tier.tier())] != 0) continue;
+    evict(tier, block, why);
+    ++evicted;
   }
-  if (chosen == nullptr) return false;
-  for (std::uint32_t slot = 0; slot < chosen->shape().slots(); ++slot) {
-    const BlockId id = tier.block_at({chosen->id().value, slot});
-    if (id != kNoBlock) evict(tier, id, Removal::other_size);
+  if (next < slots) return Emptied::more;
+  next = 0;
+  return tier.retire_extent(id) ? Emptied::gone : Emptied::stays;
+}
+
+// False: not now, perhaps later. What has been leased meanwhile keeps the extent.
+bool BlockCache::empty_in_steps(MemoryTier& tier) {
+  while (true) {
+    switch (empty_some(tier, Removal::other_size)) {
+      case Emptied::gone:
+        return true;
+      case Emptied::stays:
+        tier.stop_draining();
+        return false;
+      case Emptied::more:
+        if (!later) continue;
+        if (std::exchange(tier.step_waits(), true)) return false;
+        later([this, &tier] {
+          tier.step_waits() = false;
+          if (tier.draining() && !tier.over_cap() && empty_in_steps(tier) && on_room) on_room();
+        });
+        return false;
+    }
   }
-  return tier.retire_extent(chosen->id());
 }
 
 // The least recently used block that nobody holds anywhere, and that may go for the tenant's sake

@@ -128,7 +128,18 @@ void Catalogue::enlist_newest(std::span<const BlockId> oldest_first, Tier tier) 
       prefetch_memory(&index_.link(soon, tier));
     }
     list(oldest_first[i], tier).push_newest(oldest_first[i]);
+    tell_evictable(oldest_first[i], tier, true);
   }
+}
+
+void Catalogue::enlist_oldest(BlockId id, Tier tier) {
+  list(id, tier).push_oldest(id);
+  tell_evictable(id, tier, true);
+}
+
+void Catalogue::tell_evictable(BlockId id, Tier tier, bool evictable) const {
+  if (tier == Tier::disk || !on_evictable) return;
+  on_evictable(tier, index_[id].places[index_of(tier)], tenant(id), evictable);
 }
 
 void Catalogue::enlist(BlockId id, Tier tier, const Key& parent) {
@@ -140,6 +151,7 @@ void Catalogue::enlist(BlockId id, Tier tier, const Key& parent) {
   } else {
     list(id, tier).push_newest(id);
   }
+  tell_evictable(id, tier, true);
 }
 
 Place Catalogue::unplace(BlockId id, Tier tier, Removal why) {
@@ -147,6 +159,7 @@ Place Catalogue::unplace(BlockId id, Tier tier, Removal why) {
   const std::size_t t = index_of(tier);
   KVTIER_CHECK(block.tiers.has(tier) && block.holds[t] == 0);
   list(id, tier).remove(id);
+  tell_evictable(id, tier, false);
   block.tiers = block.tiers.without(tier);
   const Place at = block.places[t];
   const std::uint64_t bytes = record_bytes(id);
@@ -172,7 +185,9 @@ bool Catalogue::hold(BlockId id, Tier tier) {
   std::uint16_t& holds = block.holds[index_of(tier)];
   KVTIER_CHECK(block.tiers.has(tier));
   if (holds == limits::kHoldsMax) return false;
-  if (holds++ == 0) list(id, tier).remove(id);
+  if (holds++ != 0) return true;
+  list(id, tier).remove(id);
+  tell_evictable(id, tier, false);
   return true;
 }
 
@@ -213,31 +228,19 @@ void Catalogue::doom(BlockId id) {
   publish(id);
 }
 
-EvictionAhead::EvictionAhead(const Catalogue& catalogue, Tier tier, std::uint64_t record_bytes,
-                             std::uint32_t device)
-    : catalogue_(catalogue), tier_(tier), next_(catalogue.oldest(tier, record_bytes, device)) {
-  coming_.fill(kNoBlock);
-  advance();
-  advance();
-}
-
-void EvictionAhead::step() noexcept {
-  if (steps_++ % kPiece == 0) advance();
-}
-
-void EvictionAhead::advance() noexcept {
-  std::array<Key, kPiece> keys;
+// The entries of the piece after this one are asked for as well, so that its keys can be read when
+// it is that piece's turn.
+void EvictionAhead::look_ahead_from(BlockId id) const noexcept {
+  std::array<BlockId, kPiece> now;
   std::size_t count = 0;
-  for (const BlockId id : coming_) {
-    if (id != kNoBlock) keys[count++] = catalogue_.block(id).key;
+  for (std::size_t i = 0; i < 2 * kPiece && id != kNoBlock; ++i) {
+    prefetch_memory(&catalogue_.block(id));
+    if (i < kPiece) now[count++] = id;
+    id = catalogue_.evicted_after(id, tier_);
   }
+  std::array<Key, kPiece> keys;
+  for (std::size_t i = 0; i < count; ++i) keys[i] = catalogue_.block(now[i]).key;
   catalogue_.prefetch({keys.data(), count});
-  for (BlockId& id : coming_) {
-    id = next_;
-    if (next_ == kNoBlock) continue;
-    prefetch_memory(&catalogue_.block(next_));
-    next_ = catalogue_.evicted_after(next_, tier_);
-  }
 }
 
 }  // namespace kvtier::daemon

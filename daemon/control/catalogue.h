@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <compare>
+#include <functional>
 #include <limits>
 #include <map>
 #include <span>
@@ -76,7 +77,7 @@ class Catalogue {
   // all: one of the next two must follow before anything else happens to the block.
   void place_unlisted(BlockId id, Tier tier, Place at);
   void enlist_newest(std::span<const BlockId> oldest_first, Tier tier);
-  void enlist_oldest(BlockId id, Tier tier) { list(id, tier).push_oldest(id); }
+  void enlist_oldest(BlockId id, Tier tier);
   // Nobody may hold that placement. The entry goes with its last placement.
   Place unplace(BlockId id, Tier tier, Removal why);
 
@@ -169,6 +170,9 @@ class Catalogue {
   // The ages of stamps (see Block::last_access).
   StampAges& ages() noexcept { return ages_; }
 
+  // Told of each placement in a memory tier as it enters and leaves its eviction order.
+  std::function<void(Tier, Place, TenantId, bool evictable)> on_evictable;
+
   template <class Visit>
   void each(Visit&& visit) const {
     index_.each(std::forward<Visit>(visit));
@@ -192,6 +196,7 @@ class Catalogue {
   }
   void touch(std::span<const BlockId> prefix, Tier tier);
   void enlist(BlockId id, Tier tier, const Key& parent);
+  void tell_evictable(BlockId id, Tier tier, bool evictable) const;
   void publish(BlockId id) noexcept;
 
   BlockIndex index_;
@@ -206,22 +211,26 @@ class Catalogue {
   StampAges ages_;
 };
 
-// Walks ahead of whoever removes the oldest blocks of one size from one tier, one after the other,
-// and asks the processor for what each removal will read.
+// Goes ahead of whoever removes the oldest blocks of an order from one tier, one after the other,
+// and asks the processor for what each removal will read. It keeps no block in mind: any may be
+// removed between two steps.
 class EvictionAhead {
  public:
-  EvictionAhead(const Catalogue& catalogue, Tier tier, std::uint64_t record_bytes,
-                std::uint32_t device = 0);
-  // Before each removal.
-  void step() noexcept;
+  EvictionAhead(const Catalogue& catalogue, Tier tier) noexcept
+      : catalogue_(catalogue), tier_(tier) {}
+
+  // Before each removal. `oldest()`: the block that is to go next, which is in an order of the
+  // tier; kNoBlock where none is to go.
+  template <class Oldest>
+  void step(Oldest&& oldest) {
+    if (steps_++ % kPiece == 0) look_ahead_from(oldest());
+  }
 
  private:
   static constexpr std::size_t kPiece = 16;
-  void advance() noexcept;
+  void look_ahead_from(BlockId id) const noexcept;
   const Catalogue& catalogue_;
   Tier tier_;
-  BlockId next_;
-  std::array<BlockId, kPiece> coming_;  // entries asked for, whose keys are not read yet
   std::size_t steps_ = 0;
 };
 

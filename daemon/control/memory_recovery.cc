@@ -170,7 +170,12 @@ void BlockCache::adopt_reserved(MemoryTier& tier, Place at, const SlotEntry& ent
                                 Adoption& adoption) {
   if (entry.state == SlotState::reserved) tier.table(at).set_quarantined(at.slot);
   const ProcessId writer{entry.owner_pid, entry.owner_start_time};
-  reservations_.add_quarantined(slot_name(at), tier.tier(), writer, entry.owner_client);
+  reservations_.add_quarantined(slot_name(at), {.process = writer,
+                                                .client = entry.owner_client,
+                                                .tenant = tier.tenant_of(at),
+                                                .tier = tier.tier(),
+                                                .device = tier.device(),
+                                                .slot_bytes = tier.slot_bytes(at)});
   adoption.writers.emplace(writer.pid, writer.start_time);
   ++adoption.quarantined;
 }

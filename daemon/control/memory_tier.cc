@@ -96,6 +96,11 @@ bool MemoryTier::grow(std::uint64_t slot_bytes, TenantId tenant) {
   return true;
 }
 
+const MemoryTier::State& MemoryTier::state_of(ExtentId id) const noexcept {
+  if (last_.second == nullptr || last_.first != id) last_ = {id, &extents_.at(id)};
+  return *last_.second;
+}
+
 // A fresh extent's slots are all free: its table, which has no pages yet, is not looked at.
 MemoryTier::State& MemoryTier::add(std::unique_ptr<storage::Extent> extent, Pool pool, bool fresh) {
   const ExtentId id = extent->id();
@@ -114,11 +119,55 @@ MemoryTier::State& MemoryTier::add(std::unique_ptr<storage::Extent> extent, Pool
   }
   reserved_bytes_ += shape.bytes;
   pool_bytes_[pool] += shape.bytes;
-  const std::uint64_t used = (shape.slots() - state.free_slots.size()) * shape.slot_bytes;
+  const std::uint64_t used = taken(state) * shape.slot_bytes;
   used_bytes_ += used;
   usage_.add(state.tenants.front(), used);
-  if (!state.free_slots.empty()) open_[{shape.slot_bytes, pool}].push_back(id);
+  if (!state.free_slots.empty()) class_of(state).open.push_back(id);
+  note_idle(state);
   return state;
+}
+
+// After every change to what is taken or evictable.
+void MemoryTier::note_idle(State& state) {
+  const bool idle = taken(state) == state.evictable;
+  if (idle == (state.idle_at != kNotIdle)) return;
+  auto& all = class_of(state).idle;
+  if (!idle) return leave_idle(state);
+  state.idle_at = static_cast<std::uint32_t>(all.size());
+  all.push_back(state.extent->id());
+}
+
+// The last one takes its place.
+void MemoryTier::leave_idle(State& state) {
+  auto& all = class_of(state).idle;
+  const ExtentId last = all.back();
+  all[state.idle_at] = last;
+  extents_.at(last).idle_at = state.idle_at;
+  all.pop_back();
+  state.idle_at = kNotIdle;
+}
+
+void MemoryTier::set_lent(Place at, bool lent) {
+  State& state = state_of(ExtentId(at.container));
+  state.lent += lent ? 1U : ~0U;
+}
+
+void MemoryTier::set_evictable(Place at, TenantId tenant, bool evictable) {
+  State& state = state_of(ExtentId(at.container));
+  const std::uint64_t slot_bytes = state.extent->shape().slot_bytes;
+  if (evictable) {
+    ++state.evictable;
+    state.evictable_of.add(tenant, slot_bytes);
+  } else {
+    --state.evictable;
+    state.evictable_of.subtract(tenant, slot_bytes);
+  }
+  note_idle(state);
+}
+
+MemoryTier::Use MemoryTier::use_of(ExtentId id) const noexcept {
+  const State& state = state_of(id);
+  return {taken(state), state.evictable, state.lent};
 }
 
 bool MemoryTier::adopt(std::unique_ptr<storage::Extent> extent) {
@@ -132,7 +181,7 @@ bool MemoryTier::adopt(std::unique_ptr<storage::Extent> extent) {
 }
 
 bool MemoryTier::assign(Place at, TenantId tenant) {
-  State& state = extents_.at(ExtentId(at.container));
+  State& state = state_of(ExtentId(at.container));
   if (pool_of(tenant) != state.pool) return false;
   const std::uint64_t slot_bytes = state.extent->shape().slot_bytes;
   usage_.subtract(state.tenants[at.slot], slot_bytes);
@@ -151,37 +200,40 @@ void MemoryTier::prepare_next(std::uint64_t slot_bytes, std::uint64_t room) {
 }
 
 std::optional<Place> MemoryTier::take(std::uint64_t slot_bytes, TenantId tenant) {
-  auto& open = open_[{slot_bytes, pool_of(tenant)}];
+  auto& open = classes_[{slot_bytes, pool_of(tenant)}].open;
   if (open.empty() && !grow(slot_bytes, tenant)) return std::nullopt;
   const ExtentId id = open.back();
-  State& state = extents_.at(id);
+  State& state = state_of(id);
   const std::uint32_t slot = state.free_slots.back();
   state.free_slots.pop_back();
   if (state.free_slots.empty()) open.pop_back();
   state.tenants[slot] = tenant;
   usage_.add(tenant, slot_bytes);
   used_bytes_ += slot_bytes;
+  note_idle(state);
   return Place{id.value, slot};
 }
 
 void MemoryTier::give_back(Place at) {
   const ExtentId id(at.container);
-  State& state = extents_.at(id);
+  State& state = state_of(id);
   KVTIER_CHECK(state.blocks[at.slot].block == kNoBlock.value);
   state.extent->table().set_free(at.slot);
   const std::uint64_t slot_bytes = state.extent->shape().slot_bytes;
-  if (state.free_slots.empty() && id != draining_) open_[{slot_bytes, state.pool}].push_back(id);
+  if (state.free_slots.empty() && id != draining_) class_of(state).open.push_back(id);
   state.free_slots.push_back(at.slot);
   usage_.subtract(state.tenants[at.slot], slot_bytes);
   used_bytes_ -= slot_bytes;
+  note_idle(state);
 }
 
 bool MemoryTier::retire_extent(ExtentId id) {
   const auto found = extents_.find(id);
-  if (found == extents_.end() || found->second.free_slots.size() != found->second.blocks.size()) {
-    return false;
-  }
+  if (found == extents_.end() || taken(found->second) != 0) return false;
   if (on_retired) on_retired(*found->second.extent);
+  std::erase(class_of(found->second).open, id);
+  leave_idle(found->second);
+  last_ = {};
   State state = std::move(found->second);
   extents_.erase(found);
   const storage::Extent::Shape shape = state.extent->shape();
@@ -207,48 +259,49 @@ void MemoryTier::set_cap(std::uint64_t bytes) {
 }
 
 void MemoryTier::drain(ExtentId id) {
+  if (id == draining_) return;
   stop_draining();
   draining_ = id;
-  const State& state = extents_.at(id);
-  std::erase(open_[{state.extent->shape().slot_bytes, state.pool}], id);
+  drained_to_ = 0;
+  shrinking_ = false;
+  std::erase(class_of(state_of(id)).open, id);
 }
 
 void MemoryTier::stop_draining() {
   if (!draining_) return;
-  const State& state = extents_.at(*draining_);
-  if (!state.free_slots.empty())
-    open_[{state.extent->shape().slot_bytes, state.pool}].push_back(*draining_);
+  const State& state = state_of(*draining_);
+  if (!state.free_slots.empty()) class_of(state).open.push_back(*draining_);
   draining_.reset();
 }
 
 storage::Extent* MemoryTier::extent(ExtentId id) noexcept {
+  if (last_.second != nullptr && last_.first == id) return last_.second->extent.get();
   const auto found = extents_.find(id);
   return found == extents_.end() ? nullptr : found->second.extent.get();
 }
 
 TenantId MemoryTier::tenant_of(Place at) const noexcept {
-  return extents_.at(ExtentId(at.container)).tenants[at.slot];
+  return state_of(ExtentId(at.container)).tenants[at.slot];
 }
 
 std::span<std::byte> MemoryTier::slot(Place at) noexcept {
-  return extents_.at(ExtentId(at.container)).extent->slot(at.slot);
+  return state_of(ExtentId(at.container)).extent->slot(at.slot);
 }
 
 void MemoryTier::set_block(Place at, BlockId block) noexcept {
-  State& state = extents_.at(ExtentId(at.container));
+  State& state = state_of(ExtentId(at.container));
   Occupant& occupant = state.blocks[at.slot];
   const bool was = occupant.block != kNoBlock.value;
   const bool is = block != kNoBlock;
   if (was && occupant.since != 0) lifetimes_.add(now_ - occupant.since);
   const std::uint64_t slot_bytes = state.extent->shape().slot_bytes;
   occupant = {block.value, now_};
-  state.blocks_there += std::uint32_t{is} - std::uint32_t{was};
   blocks_ += std::uint64_t{is} - std::uint64_t{was};
   block_bytes_ += (std::uint64_t{is} - std::uint64_t{was}) * slot_bytes;
 }
 
 BlockId MemoryTier::block_at(Place at) const noexcept {
-  return BlockId(extents_.at(ExtentId(at.container)).blocks[at.slot].block);
+  return BlockId(state_of(ExtentId(at.container)).blocks[at.slot].block);
 }
 
 }  // namespace kvtier::daemon

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "daemon/control/block_index.h"
@@ -56,6 +57,10 @@ class MemoryTier {
   void expect(std::uint64_t slot_bytes);
   // `at`'s table entry is set free.
   void give_back(Place at);
+  // A taken slot is lent to a client, or is so no more (before it is given back).
+  void set_lent(Place at, bool lent);
+  // The block in a slot may be evicted, or may be so no more; of whose it is.
+  void set_evictable(Place at, TenantId tenant, bool evictable);
 
   // Lets go of an extent with no slot in use. False if it has one. Its memory is taken until
   // whoever `dispose` gave it to has given it back; meanwhile one such extent, in bytes, is not
@@ -71,6 +76,39 @@ class MemoryTier {
   void drain(ExtentId id);
   void stop_draining();
   std::optional<ExtentId> draining() const noexcept { return draining_; }
+  // The first slot of the extent being drained that whoever empties it has not come to.
+  std::uint32_t& drained_to() noexcept { return drained_to_; }
+
+  // Whether the extent is drained because of the cap.
+  bool shrinking() const noexcept { return draining_ && shrinking_; }
+  void set_shrinking() noexcept { shrinking_ = true; }
+  // A further step of emptying it is to be taken in a later turn.
+  bool& step_waits() noexcept { return step_waits_; }
+
+  // Of an extent's slots, without a look at any.
+  struct Use {
+    std::uint32_t taken = 0, evictable = 0, lent = 0;
+    // Neither free nor to be had by eviction.
+    std::uint32_t staying() const noexcept { return taken - evictable; }
+  };
+  Use use_of(ExtentId id) const noexcept;
+  // Bytes of what may be evicted there, by tenant.
+  const TenantUsage& evictable_in(ExtentId id) const noexcept { return state_of(id).evictable_of; }
+  // An extent in which nothing must stay, of a class for which `of_class(slot_bytes, pool)`, and
+  // for which `may(id)`. Looks at a few of each class, and at others of them the next time.
+  template <class OfClass, class May>
+  std::optional<ExtentId> idle_extent(OfClass&& of_class, May&& may) {
+    const std::size_t from = look_from_++;
+    for (const auto& [slots, extents] : classes_) {
+      const std::size_t count = extents.idle.size();
+      if (count == 0 || !of_class(slots.first, slots.second)) continue;
+      for (std::size_t i = 0; i < std::min<std::size_t>(count, kIdleLookedAtMax); ++i) {
+        const ExtentId id = extents.idle[(from * kIdleLookedAtMax + i) % count];
+        if (may(id)) return id;
+      }
+    }
+    return std::nullopt;
+  }
 
   storage::Extent* extent(ExtentId id) noexcept;
   // Empty where the daemon cannot address the memory.
@@ -100,13 +138,16 @@ class MemoryTier {
   std::uint64_t used_by(TenantId tenant) const noexcept { return usage_.of(tenant); }
   // For whom a slot that is not free was taken.
   TenantId tenant_of(Place at) const noexcept;
+  std::uint64_t slot_bytes(Place at) const noexcept {
+    return state_of(ExtentId(at.container)).extent->shape().slot_bytes;
+  }
   // The most that the tenant may use: its quota, where that is less than the cap.
   std::uint64_t allowance(TenantId tenant) const noexcept;
   TenantLimits limits(TenantId tenant) const noexcept;
   Pool pool_of(TenantId tenant) const noexcept {
     return tenants_ == nullptr ? 0 : tenants_->pool(tenant);
   }
-  Pool pool_of(ExtentId id) const noexcept { return extents_.at(id).pool; }
+  Pool pool_of(ExtentId id) const noexcept { return state_of(id).pool; }
   // Bytes that new extents of the tenant's pool may take by its quota, and by the cap as well.
   std::uint64_t pool_left(TenantId tenant) const noexcept;
   std::uint64_t room_for_extents(TenantId tenant) const noexcept;
@@ -123,40 +164,45 @@ class MemoryTier {
   // given back. Where it is not set, that happens at once.
   std::function<void(std::unique_ptr<storage::Extent>, std::function<void()> gone)> dispose;
 
-  // The blocks in up to `count` slots of an extent, from slot `first` on.
-  template <class Visit>
-  void each_block(ExtentId id, std::uint32_t first, std::uint32_t count, Visit&& visit) const {
-    const auto& there = extents_.at(id).blocks;
-    const auto end = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(there.size(), std::uint64_t{first} + count));
-    for (; first < end; ++first) {
-      if (there[first].block != kNoBlock.value) visit(BlockId(there[first].block));
-    }
-  }
-  // Slots that have no block and are not free: somebody fills them, or may still.
-  std::uint64_t slots_without_block(ExtentId id) const noexcept {
-    const State& state = extents_.at(id);
-    return state.blocks.size() - state.free_slots.size() - state.blocks_there;
-  }
-
  private:
   struct Occupant {
     std::uint32_t block = kNoBlock.value;
     std::uint32_t since = 0;  // seconds; 0: not known
   };
+  static constexpr std::size_t kIdleLookedAtMax = 64;
+  static constexpr std::uint32_t kNotIdle = ~0U;
   struct State {
     std::unique_ptr<storage::Extent> extent;
     std::vector<std::uint32_t> free_slots;  // a stack
     std::vector<Occupant> blocks;           // of each slot
-    std::uint32_t blocks_there = 0;
     std::vector<TenantId> tenants;  // of each slot that is not free
     Pool pool = 0;
+    std::uint32_t evictable = 0, lent = 0;  // slots
+    TenantUsage evictable_of;
+    std::uint32_t idle_at = kNotIdle;  // its place among the idle extents of its class
   };
   using SlotClass = std::pair<std::uint64_t, Pool>;  // slots of one size and one pool
+  struct Class {
+    std::vector<ExtentId> open;  // with free slots
+    std::vector<ExtentId> idle;  // in which nothing must stay
+  };
   std::uint64_t extent_bytes(std::uint64_t slot_bytes, std::uint64_t left) const noexcept;
   std::uint64_t left_bytes() const noexcept;
   bool grow(std::uint64_t slot_bytes, TenantId tenant);
+  // `fresh`: all its slots are free.
   State& add(std::unique_ptr<storage::Extent> extent, Pool pool, bool fresh);
+  const State& state_of(ExtentId id) const noexcept;
+  State& state_of(ExtentId id) noexcept {
+    return const_cast<State&>(std::as_const(*this).state_of(id));
+  }
+  Class& class_of(const State& state) {
+    return classes_[{state.extent->shape().slot_bytes, state.pool}];
+  }
+  static std::uint32_t taken(const State& state) noexcept {
+    return static_cast<std::uint32_t>(state.blocks.size() - state.free_slots.size());
+  }
+  void note_idle(State& state);
+  void leave_idle(State& state);
   void prepare_next(std::uint64_t slot_bytes, std::uint64_t room);
 
   Tier tier_;
@@ -166,10 +212,15 @@ class MemoryTier {
   NextId next_id_;
   std::map<ExtentId, State> extents_;
   const Tenants* tenants_;
-  std::map<SlotClass, std::vector<ExtentId>> open_;  // extents with free slots
-  std::map<Pool, std::uint64_t> pool_bytes_;         // of extents
+  mutable std::pair<ExtentId, const State*> last_{};  // that was asked for
+  std::map<SlotClass, Class> classes_;
+  std::size_t look_from_ = 0;
+  std::map<Pool, std::uint64_t> pool_bytes_;  // of extents
   TenantUsage usage_;
   std::optional<ExtentId> draining_;
+  std::uint32_t drained_to_ = 0;
+  bool shrinking_ = false;
+  bool step_waits_ = false;
   std::uint64_t reserved_bytes_ = 0;
   std::uint64_t retiring_bytes_ = 0;  // of them, what is on its way back
   std::uint64_t used_bytes_ = 0;

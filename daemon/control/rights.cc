@@ -112,6 +112,7 @@ const std::array kRows{
         [](Message::Reader m, Lists& lists) {
           lists.count(m.getAbandon().size(), wire::kReserveMax);
         }},
+    Row{Message::RETURNED, "returned", {Right::write, 1, 0, false}},
     Row{Message::LET_GO, "letGo", {Right::read, 1, 0, false}},
     // Each bad key may have a whole record read.
     Row{Message::REPORT, "report", {Right::read, 1, 100, false}, lists_of_report},

@@ -47,6 +47,7 @@ Server::Server(asio::io_context& io, const Config& config, PassedDescriptors& pa
       acceptor_(executor()),
       accept_timer_(executor()),
       timer_(executor()),
+      lending_timer_(executor()),
       stop_timer_(executor()),
       late_reads_timer_(executor()),
       started_(steady_clock::now()),
@@ -99,7 +100,8 @@ Result<void> Server::start(std::optional<UniqueFd> listening) {
       [this](Tier tier, std::uint32_t device) { return name_of_part(tier, device); },
       users_,
       closings_,
-      farewells_});
+      farewells_,
+      *lending_});
 
   if (auto good = cache_->recover(); !good) return good.error();
   auto opened = listening ? adopt_socket(std::move(*listening)) : open_socket();
@@ -174,28 +176,6 @@ Result<void> Server::fits_gpu(std::uint64_t capacity_bytes, const Gpu& gpu) {
                                        "): give less");
 }
 
-BlockCache::Options Server::cache_options() const {
-  const auto& host = config_.host;
-  const auto& device = config_.device;
-  const auto& disk = config_.disk;
-  BlockCache::Options options;
-  options.blocks_max = config_.index_blocks_max;
-  options.tenants = tenants_of(config_);
-  options.leases_per_session = config_.limits.leases_per_session;
-  options.leases_per_user = config_.limits.leases_per_user;
-  options.leased_percent = config_.limits.leased_percent;
-  options.host = {host.capacity_bytes, host.extent_bytes};
-  options.device = {device.capacity_bytes, device.extent_bytes};
-  options.pinned_percent_max = config_.pinned_percent_max;
-  if (stores_.empty()) return options;
-  options.disk.segments_bytes = storage::segment_capacity_bytes(store_options(disk.directories[0]));
-  options.disk.segment_bytes = disk.segment_bytes;
-  options.disk.write_queue_max = limits::kWriteThroughQueueMax;
-  options.disk.write_queue_bytes_max = write_queue_bytes_max();
-  options.disk.admission = disk.admission;
-  return options;
-}
-
 void Server::make_cache() {
   const auto& host = config_.host;
   host_extents_ = storage::make_memfd_extents(Tier::host, {host.huge_pages, host.prefault});
@@ -209,7 +189,8 @@ void Server::make_cache() {
     ports.disks.push_back({stores_[i].get(), config_.disk.directories[i].string()});
   }
   cache_ = std::make_unique<BlockCache>(cache_options(), std::move(ports));
-  cache_->disk().later = [this](std::function<void()> task) { post(std::move(task)); };
+  cache_->later = [this](std::function<void()> task) { post(std::move(task)); };
+  cache_->disk().later = cache_->later;
   cache_->disk().on_recovering = [this](const std::string& directory, std::uint64_t blocks) {
     progress(fmt::format("Taking over what is on disk: {} blocks, in {}", blocks, directory));
   };
@@ -231,6 +212,7 @@ void Server::make_cache() {
     for (const auto& [id, session] : sessions_) told += session->close_awaited(filter) ? 1 : 0;
     return told;
   };
+  make_lending();
 }
 
 void Server::connect_memory(MemoryTier& memory) {
@@ -394,7 +376,7 @@ void Server::tick() {
   scrubber_->tick();
   admin_->end_pins(now);
   cache_->forget_unused_namespaces();
-  cache_->shrink();
+  lending_->make_way();
   spdlog::default_logger_raw()->flush();  // what nobody had read yet
   timer_.expires_after(kTick);
   timer_.async_wait([this](boost::system::error_code error) {

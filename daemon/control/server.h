@@ -99,6 +99,9 @@ class Server {
   void reap(SessionId but = 0);
   void close_session(SessionId id);
   void process_ended(ProcessId process);
+  // server_cache.cc
+  void make_lending();
+  void lend();
   // server_reload.cc
   Result<void> take_log_level(const Config& fresh);
   Result<void> take_lease_time(const Config& fresh);
@@ -149,6 +152,7 @@ class Server {
   std::unique_ptr<BlockCache> cache_;
   std::unique_ptr<Scrubber> scrubber_;
   std::unique_ptr<AdminJobs> admin_;
+  std::unique_ptr<Lending> lending_;
   Access access_;
   Closings closings_;
   Farewells farewells_;
@@ -158,6 +162,7 @@ class Server {
   boost::asio::local::stream_protocol::acceptor acceptor_;
   boost::asio::steady_timer accept_timer_;
   boost::asio::steady_timer timer_;
+  boost::asio::steady_timer lending_timer_;
   boost::asio::steady_timer stop_timer_;
   boost::asio::steady_timer late_reads_timer_;  // of an earlier daemon
   std::map<SessionId, std::shared_ptr<Session>> sessions_;

@@ -117,6 +117,7 @@ Result<void> Server::take_host_capacity(const Config& fresh) {
   if (auto good = settle_host_capacity(settled, tier.reserved_bytes()); !good) return good;
   host = config_.host = settled.host;
   tier.set_cap(host.capacity_bytes);
+  lending_->make_way();
   cache_->disk().set_write_queue_bytes_max(write_queue_bytes_max());
   return {};
 }
@@ -132,6 +133,7 @@ Result<void> Server::take_device_capacity(const Config& fresh) {
   config_.device.capacity_bytes = bytes;
   for (std::uint32_t device = 0; device < cache_->devices(); ++device)
     cache_->memory(Tier::device, device).set_cap(bytes);
+  lending_->make_way();
   return {};
 }
 

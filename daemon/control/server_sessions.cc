@@ -137,6 +137,7 @@ void Server::reap(SessionId but) {
 void Server::close_session(SessionId id) {
   const auto at = sessions_.find(id);
   at->second->close();
+  lending_->session_ended(id);
   cache_->end_session(id);
   users_.session_ends(at->second->peer().uid, steady_clock::now());
   const ProcessId process = at->second->process();
@@ -166,6 +167,7 @@ void Server::process_ended(ProcessId process) {
   post([this, process] {
     reap();
     cache_->end_process(process);
+    lending_->came_home();
   });
 }
 

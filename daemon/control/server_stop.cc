@@ -28,6 +28,7 @@ void Server::stop() {
   if (owns_socket_) ::unlink(path_.c_str());
   accept_timer_.cancel();
   timer_.cancel();
+  lending_timer_.cancel();
   const auto sessions = sessions_;
   for (const auto& [id, session] : sessions) session->end("kvtierd stops");
   reap();

@@ -28,6 +28,7 @@
 #include "daemon/control/client_told.h"
 #include "daemon/control/closings.h"
 #include "daemon/control/farewells.h"
+#include "daemon/control/lending.h"
 #include "daemon/control/log_budget.h"
 #include "daemon/control/peer.h"
 #include "daemon/control/users.h"
@@ -62,6 +63,7 @@ struct SessionContext {
   Users& users;
   Closings& closings;
   Farewells& farewells;
+  Lending& lending;
   std::uint64_t frame_errors = 0;
   std::uint64_t denied = 0;           // requests without the right to them
   std::uint64_t refused_reports = 0;  // of bad keys
@@ -111,6 +113,9 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void send_ready(LeaseId lease, std::span<const BlockCache::Landed> landed);
   void send_extent_gone(ExtentId id);
+  void send_reserved(std::uint64_t id, std::vector<SlotName> slots);
+  // False where the client knows no recalls.
+  bool send_recall(std::uint64_t number, const BlockCache::Recall& recall);
   // Whether it has the namespace open.
   bool send_namespace_closed(std::uint16_t ns);
   // The same of what it waits for.
@@ -186,6 +191,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::uint32_t device_ = kNoDevice;  // its GPU's number
   bool greeted_ = false;
   bool read_only_ = false;
+  bool answers_recalls_ = false;
   std::chrono::milliseconds lease_time_;
   bool open_ = true;
   bool write_waiting_ = false;

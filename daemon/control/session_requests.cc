@@ -79,6 +79,10 @@ Result<void> Session::dispatch(wire::Message::Reader message, std::size_t frame_
       return on_commit(id, message.getCommit());
     case wire::Message::ABANDON:
       for (const SlotName slot : message.getAbandon()) context_.cache.abandon(id_, slot);
+      context_.lending.came_home();
+      return {};
+    case wire::Message::RETURNED:
+      context_.lending.returned(id_, message.getReturned());
       return {};
     case wire::Message::REPORT:
       return on_report(message.getReport());
@@ -89,6 +93,7 @@ Result<void> Session::dispatch(wire::Message::Reader message, std::size_t frame_
       return {};
     case wire::Message::LET_GO:
       context_.cache.let_go(process_, client_);
+      context_.lending.came_home();
       return {};
     case wire::Message::SET_QUOTA:
       return on_set_quota(id, message.getSetQuota());
@@ -158,6 +163,7 @@ Result<void> Session::on_hello(std::uint64_t id, wire::Hello::Reader hello) {
   device_ = device_of_gpu(hello.getGpu());
   if (read_only_ && !context_.device_for_readers) device_ = kNoDevice;
   client_ = hello.getClient();
+  answers_recalls_ = (hello.getFeatures() & wire::kAnswersRecalls) != 0;
   if (client_ != 0) context_.end_earlier(id_, process_, client_);
   if (auto good = recall_extents(hello); !good) return good;
   greeted_ = true;
@@ -314,9 +320,15 @@ Result<void> Session::on_reserve(std::uint64_t id, wire::ReserveRequest::Reader 
   const auto ns = number_of(request.getNs());
   if (!ns) return ns.error();
   if (request.getTier() >= index_of(Tier::disk)) return malformed("slots of no memory tier");
-  auto slots =
-      context_.cache.reserve(id_, process_, *ns, static_cast<Tier>(request.getTier()),
-                             std::min(request.getCount(), wire::kReserveMax), device_, client_);
+  const Lending::Request asked{
+      context_.cache.borrower(id_, process_, *ns, static_cast<Tier>(request.getTier()), device_,
+                              client_),
+      id, std::min(request.getCount(), wire::kReserveMax)};
+  if (auto slots = context_.lending.ask(asked, Clock::now())) send_reserved(id, std::move(*slots));
+  return {};
+}
+
+void Session::send_reserved(std::uint64_t id, std::vector<SlotName> slots) {
   // Side by side as far as they are: a client's copies of neighbours go together.
   std::ranges::sort(slots);
   for (const SlotName slot : slots) introduce(slot);
@@ -328,7 +340,29 @@ Result<void> Session::on_reserve(std::uint64_t id, wire::ReserveRequest::Reader 
   if (!told) {
     for (const SlotName slot : slots) context_.cache.abandon(id_, slot);
   }
-  return {};
+}
+
+bool Session::send_recall(std::uint64_t number, const BlockCache::Recall& recall) {
+  if (!answers_recalls_) return false;
+  std::vector<std::pair<std::uint32_t, BlockCache::Recall::Keep>> keeps;  // by handle
+  for (const auto& keep : recall.keeps) {
+    for (std::uint32_t handle = 0; handle < namespaces_.size(); ++handle) {
+      if (namespaces_[handle] == keep.ns) keeps.emplace_back(handle, keep);
+    }
+  }
+  reply(0, [&](Builder root) {
+    auto event = root.initRecall();
+    event.setNumber(number);
+    auto extents = event.initExtents(static_cast<unsigned>(recall.extents.size()));
+    for (unsigned i = 0; i < extents.size(); ++i) extents.set(i, recall.extents[i].value);
+    auto list = event.initKeeps(static_cast<unsigned>(keeps.size()));
+    for (unsigned i = 0; i < list.size(); ++i) {
+      list[i].setNs(keeps[i].first);
+      list[i].setTier(static_cast<std::uint8_t>(keeps[i].second.tier));
+      list[i].setSlots(keeps[i].second.slots);
+    }
+  });
+  return true;
 }
 
 Result<void> Session::on_commit(std::uint64_t id, wire::Commit::Reader commit) {
@@ -355,6 +389,7 @@ Result<void> Session::on_commit(std::uint64_t id, wire::Commit::Reader commit) {
     fresh.slots = slots;
     taken += context_.cache.commit(id_, *ns, fresh) ? 1 : 0;
   }
+  context_.lending.came_home();
   reply(id, [&](Builder root) { root.setCommitted(taken); });
   return {};
 }

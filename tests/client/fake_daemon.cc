@@ -95,6 +95,24 @@ void FakeDaemon::send_namespace_closed() {
     reply(*peer, 0, [](wire::Message::Builder m) { m.setNamespaceClosed(kHandle); });
 }
 
+void FakeDaemon::send_recall(std::uint64_t number, std::vector<std::uint32_t> extents,
+                             std::optional<std::pair<Tier, std::uint32_t>> keep) {
+  const std::lock_guard lock(mutex_);
+  for (auto& peer : peers_) {
+    reply(*peer, 0, [&](wire::Message::Builder m) {
+      auto recall = m.initRecall();
+      recall.setNumber(number);
+      auto list = recall.initExtents(static_cast<unsigned>(extents.size()));
+      for (unsigned i = 0; i < list.size(); ++i) list.set(i, extents[i]);
+      if (!keep) return;
+      auto of = recall.initKeeps(1)[0];
+      of.setNs(kHandle);
+      of.setTier(static_cast<std::uint8_t>(keep->first));
+      of.setSlots(keep->second);
+    });
+  }
+}
+
 void FakeDaemon::send_bytes(std::span<const std::byte> bytes) {
   const std::lock_guard lock(mutex_);
   for (auto& peer : peers_) {
@@ -210,6 +228,10 @@ void FakeDaemon::dispatch(Peer& peer, wire::Message::Reader message) {
       return commit(peer, id, message.getCommit());
     case Which::ABANDON:
       for (const auto slot : message.getAbandon()) state_.abandoned.push_back(slot);
+      return;
+    case Which::RETURNED:
+      state_.returned.push_back(message.getReturned());
+      state_.abandoned_before_returned = state_.abandoned.size();
       return;
     case Which::REPORT:
       return take_report(message.getReport());

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 #include <vector>
@@ -52,6 +53,8 @@ class FakeDaemon {
 
     std::map<Which, int> seen;
     std::vector<std::uint64_t> released, abandoned;
+    std::vector<std::uint64_t> returned;  // numbers of recalls
+    std::size_t abandoned_before_returned = 0;
     std::map<std::uint64_t, std::uint32_t> usable;  // of leases released partly
     std::vector<Key> bad_keys;
     std::size_t released_before_bad_keys = 0;  // leases
@@ -82,6 +85,9 @@ class FakeDaemon {
   void send_ready(std::uint64_t lease, std::vector<std::uint32_t> blocks,
                   std::vector<std::uint64_t> slots);
   void send_namespace_closed();
+  // Asks for the idle slots in these extents, and for all but `keep` of the namespace's of a tier.
+  void send_recall(std::uint64_t number, std::vector<std::uint32_t> extents,
+                   std::optional<std::pair<Tier, std::uint32_t>> keep = {});
   void send_bytes(std::span<const std::byte> bytes);
 
   std::uint64_t slot_name(Tier tier, std::uint32_t index) const;

@@ -154,6 +154,58 @@ TEST_F(WriteBackTest, UnusedSlotsAreHandedBackAtTheEnd) {
   }));
 }
 
+TEST_F(WriteBackTest, IdleSlotsGoBackWhenTheDaemonAsksForThem) {
+  daemon.with([](auto& s) { s.slots_left = {64, 64}; });
+  start_connected();
+  daemon.send_recall(5, {}, std::pair{Tier::host, 10U});
+  ASSERT_TRUE(daemon.eventually([](const auto& s) { return s.returned.size() == 1; }));
+  daemon.with([](auto& s) {
+    EXPECT_EQ(s.returned[0], 5U);
+    EXPECT_EQ(s.abandoned_before_returned, 54U);
+  });
+  daemon.send_recall(6, {1});
+  ASSERT_TRUE(daemon.eventually([](const auto& s) { return s.returned.size() == 2; }));
+  daemon.with([](auto& s) {
+    EXPECT_EQ(s.abandoned_before_returned, 54U + 64U);
+    EXPECT_EQ(s.abandoned.back() >> 32, 1U);
+    s.slots_left = {0, 0};
+  });
+  // What is left is of use.
+  auto write = cache->write_back(prompt, 0, pages.pages());
+  write.wait();
+  EXPECT_EQ(write.accepted(), 4U);
+}
+
+// Idle slots stayed with a client until its end, though nobody could write under their namespace.
+TEST_F(WriteBackTest, SlotsOfACacheThatIsClosedGoBackAndComeAgainWithTheNextOne) {
+  daemon.with([](auto& s) { s.slots_left = {0, 64}; });
+  start_connected();
+  auto another = client->open(ns).value();
+  cache.reset();
+  ASSERT_TRUE(client->flush(soon()));
+  EXPECT_EQ(daemon.with([](auto& s) { return s.abandoned.size(); }), 0U) << "one still uses it";
+  another.reset();
+  ASSERT_TRUE(daemon.eventually([](const auto& s) { return s.abandoned.size() == 64; }));
+  daemon.with([](auto& s) { s.slots_left = {0, 64}; });
+  cache = client->open(ns).value();
+  ASSERT_TRUE(client->flush(soon()));
+  auto write = cache->write_back(prompt, 0, pages.pages());
+  write.wait();
+  EXPECT_EQ(write.accepted(), 4U);
+}
+
+TEST_F(WriteBackTest, SlotsThatComeAfterTheirCacheWasClosedGoBack) {
+  daemon.with([](auto& s) {
+    s.slots_left = {0, 64};
+    s.ignored = {Which::RESERVE};
+  });
+  start();
+  ASSERT_TRUE(daemon.eventually([](const auto& s) { return s.seen.contains(Which::RESERVE); }));
+  cache.reset();
+  daemon.answer_ignored();
+  EXPECT_TRUE(daemon.eventually([](const auto& s) { return s.abandoned.size() == 64; }));
+}
+
 TEST_F(WriteBackTest, ManyBlocksAreWrittenInTurn) {
   const auto many = prompt_of(100 * 16);
   daemon.with([](auto& s) { s.slots_left = {0, 1000}; });

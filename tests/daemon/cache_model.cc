@@ -252,13 +252,22 @@ void CacheModel::reserve(SessionId session, ProcessId process, std::uint16_t ns,
                          std::uint32_t count, const std::vector<SlotName>& slots) {
   begin();
   const std::uint64_t bytes = cache_.known(ns).layout.record_bytes;
-  const auto share = std::max<std::uint64_t>(cache_->memory(tier).slots_possible(bytes) / 4, 1);
-  std::uint64_t has = 0;
+  // A quarter of what others leave it of the tier; or one slot, if it has none and that is more.
+  const std::uint64_t cap = cache_->memory(tier).cap_bytes();
+  std::uint64_t has = 0, others = 0;
+  bool any_of_its_own = false;
   for (const auto& [slot, reserved] : reservations_) {
-    if (reserved.process == process && reserved.tier == tier) ++has;
+    if (reserved.tier != tier) continue;
+    const std::uint64_t slot_bytes = cache_.known(reserved.ns).layout.record_bytes;
+    (reserved.process == process ? has : others) += slot_bytes;
+    any_of_its_own = any_of_its_own || (reserved.session == session && reserved.ns == ns);
   }
+  const std::uint64_t pot = cap - std::min(cap, others), purse = pot / 4;
+  std::uint64_t share = (purse - std::min(purse, has)) / bytes;
+  if (share == 0 && !any_of_its_own && bytes > purse && (has == 0 || has + bytes <= pot / 2))
+    share = 1;
   std::size_t expected = 0;
-  while (expected < count && has + expected < share && room(tier, bytes, expected < slots.size()))
+  while (expected < count && expected < share && room(tier, bytes, expected < slots.size()))
     ++expected;
   if (slots.size() != expected) fault(slots.size(), " slots reserved, ", expected, " expected");
   for (const SlotName slot : slots) {

@@ -219,9 +219,10 @@ TEST(ReservationsTest, a_process_holds_slots_until_each_is_taken_let_go_or_its_o
   Reservations slots;
   const ProcessId one{10, 5}, reused{10, 9};
   EXPECT_FALSE(slots.holds(one));
-  slots.add(1, Tier::host, 7, one, 70);
-  slots.add(2, Tier::host, 7, one, 70);
-  slots.add(3, Tier::host, 8, reused, 70);
+  const Borrower mine{.process = one, .client = 70, .session = 7, .slot_bytes = kRecordBytes};
+  slots.add(1, mine);
+  slots.add(2, mine);
+  slots.add(3, {.process = reused, .client = 70, .session = 8, .slot_bytes = kRecordBytes});
   Tier tier;
   ASSERT_TRUE(slots.take(1, 7, tier));
   EXPECT_TRUE(slots.holds(one));

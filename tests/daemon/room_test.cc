@@ -80,11 +80,11 @@ TEST_F(RoomTest, one_segment_is_emptied_at_a_time) {
   cache.store().complete_all();
 }
 
-TEST_F(RoomTest, one_process_reserves_a_quarter_of_a_tier_at_most) {
+TEST_F(RoomTest, one_process_reserves_a_quarter_at_most_of_what_others_leave_of_a_tier) {
   const ProcessId other{200, 1};
   EXPECT_EQ(cache->reserve(1, TestCache::kWriter, ns, Tier::host, 100).size(), 10U);
   EXPECT_EQ(cache->reserve(2, TestCache::kWriter, ns, Tier::host, 1).size(), 0U);
-  EXPECT_EQ(cache->reserve(3, other, ns, Tier::host, 100).size(), 10U);
+  EXPECT_EQ(cache->reserve(3, other, ns, Tier::host, 100).size(), 7U);
   EXPECT_EQ(cache->reserve(1, TestCache::kWriter, ns, Tier::device, 100).size(), 6U);
   EXPECT_TRUE(cache->reserve(1, TestCache::kWriter, ns, Tier::disk, 1).empty());
 }

@@ -115,6 +115,13 @@ void WireClient::on_event(Reader message, wire::Frame& frame) {
     closed.push_back(message.getNamespaceClosed());
   } else if (message.isError()) {
     why = message.getError().getMessage().cStr();
+  } else if (message.isRecall()) {
+    Recall recall{message.getRecall().getNumber(), {}, {}};
+    for (const auto extent : message.getRecall().getExtents()) recall.extents.push_back(extent);
+    for (const auto keep : message.getRecall().getKeeps())
+      recall.keeps.push_back({keep.getNs(), keep.getSlots()});
+    ++recalls;
+    if (on_recall) on_recall(recall);
   }
 }
 

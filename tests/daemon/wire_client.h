@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -66,6 +67,16 @@ class WireClient {
   bool wait_ready(std::size_t blocks);
   std::map<std::uint32_t, std::uint64_t> ready;
   std::vector<std::uint32_t> closed;  // handles of namespaces that were invalidated
+  struct Recall {
+    struct Keep {
+      std::uint32_t ns, slots;
+    };
+    std::uint64_t number = 0;
+    std::vector<std::uint32_t> extents;
+    std::vector<Keep> keeps;
+  };
+  std::size_t recalls = 0;
+  std::function<void(const Recall&)> on_recall;  // without it nobody answers
 
   struct Status {
     std::uint64_t frame_errors, sessions, leases, reserved, quarantined;

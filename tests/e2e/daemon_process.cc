@@ -34,7 +34,7 @@ std::string config_text(const std::filesystem::path& directory, const DaemonOpti
     text += "[disk]\ndirectory = \"" + (directory / "disk").string() + "\"\ncapacity = \"" +
             options.disk_capacity + "\"\nsegment_size = \"" + options.segment_size + "\"\n";
   }
-  return text + "[index]\nblocks_max = 65536\n";
+  return text + "[index]\nblocks_max = 65536\n" + options.more;
 }
 
 std::string setting(const char* variable, const char* otherwise) {
@@ -83,7 +83,7 @@ void DaemonProcess::start() {
 
 void DaemonProcess::send(int signal) {
   KVTIER_CHECK(running() && ::kill(pid_, signal) == 0);
-  if (signal == SIGSTOP || signal == SIGCONT) return;
+  if (signal == SIGSTOP || signal == SIGCONT || signal == SIGHUP) return;
   int status = 0;
   KVTIER_CHECK(::waitpid(pid_, &status, 0) == pid_);
   KVTIER_CHECK(signal == SIGKILL || (WIFEXITED(status) && WEXITSTATUS(status) == 0));
@@ -99,6 +99,11 @@ void DaemonProcess::kill_and_start() {
 void DaemonProcess::stop_and_start() {
   send(SIGTERM);
   start();
+}
+
+void DaemonProcess::reload(const DaemonOptions& options) {
+  std::ofstream(directory_ / "kvtierd.toml") << config_text(directory_, options);
+  send(SIGHUP);
 }
 
 DaemonStatus DaemonProcess::status() const {

@@ -24,7 +24,8 @@ struct DaemonOptions {
   std::string disk_capacity = "64MiB";  // empty: no disk tier
   std::string segment_size = "1MiB";
   std::uint32_t lease_time_ms = 30'000;
-  bool kept = false;  // a manager keeps its memory over restarts
+  bool kept = false;   // a manager keeps its memory over restarts
+  std::string more{};  // of the configuration: sections of their own
 };
 
 struct DaemonStatus {
@@ -48,6 +49,8 @@ class DaemonProcess {
   bool running() const noexcept { return pid_ > 0; }
   void kill_and_start();
   void stop_and_start();
+  // Has it read another configuration. Does not wait until it has.
+  void reload(const DaemonOptions& options);
 
   DaemonStatus status() const;
   // Drops everything that nobody holds from these tiers (bits; 0: all).
