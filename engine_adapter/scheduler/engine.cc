@@ -22,7 +22,8 @@ Result<void> check_prompt(const Request& request, const ModelConfig& config) {
   }
   for (const Token token : request.prompt) {
     if (token < config.vocab_size) continue;
-    return invalid("the prompt's token " + std::to_string(token) + " is not below vocab_size " +
+    return invalid("the prompt has token " + std::to_string(token) +
+                   ", which the model does not have: its tokens are those below vocab_size " +
                    std::to_string(config.vocab_size));
   }
   return {};

@@ -138,6 +138,7 @@ int serve(const ServeOptions& o) {
                                             .pool_tokens = o.pool_tokens,
                                             .chunk_tokens = o.chunk_tokens});
   if (!instance) return fail(instance.error());
+  if (parse_device(o.device).value().cuda) (*loaded)->let_go_of_weights();
   if (const auto valid = o.scheduler.validate(); !valid) return fail(valid.error());
   const auto client = connect(o);
   if (!client) return fail(client.error());
