@@ -239,7 +239,9 @@ SchedulerMetrics Engine::metrics() const {
 
 // A request may end in the middle of a step that is for others, too.
 void Engine::sweep() {
+  const bool any = !ended_.empty();
   ended_.clear();
+  if (any) trim_exact();
   // What may have to be offered again is still needed.
   if (!options_.keep_pages && !offers_.due()) store_.give_up_unused();
 }

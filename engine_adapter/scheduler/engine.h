@@ -7,9 +7,13 @@
 // therefore can get all pages there are, and submit() took no request that does not fit into the
 // pool alone: so the first always gets on, ends, and the next is first.
 //
+// The exact pages of open blocks are counted as requests are let in, for all answers that each may
+// have, and made then: no step and no fork finds that they are missing.
+//
 // One thread.
 #pragma once
 
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -63,11 +67,16 @@ class Engine {
     std::uint32_t tokens;
     bool chooses;
     std::shared_ptr<LoadTask> trusted;  // whose blocks the step's layers wait for
+    std::uint32_t begin = 0;            // the sequence's length before the step
   };
 
   // Pages (engine_pages.cc).
   bool admit();
   LiveRequest* next_to_admit();
+  bool provide_exact(LiveRequest& live);
+  std::uint32_t exact_wanted(const LiveRequest& live) const;
+  std::uint32_t exact_promised() const;
+  void trim_exact();
   void start(LiveRequest& live);
   void start_branch(LiveRequest& live, Branch& branch, LoadPolicy policy);
   std::uint32_t pages_wanted(const LiveRequest& live) const;
@@ -95,6 +104,7 @@ class Engine {
   bool has_pages(LiveRequest& live, Branch& branch, std::uint32_t tokens);
   void run(std::vector<Input>& inputs);
   void run_part(std::span<Input> inputs, bool logits);
+  void give_way(std::span<Input> inputs, const Error& error);
   bool settle(Input& input, bool waited);
   void offer_new(LiveRequest& live, Branch& branch);
   void measure(std::span<const Input> inputs, bool waited, Clock::time_point begun);
@@ -131,6 +141,8 @@ class Engine {
   FairQueue queue_;
   std::map<std::uint64_t, std::unique_ptr<LiveRequest>> live_;  // by id
   std::vector<std::unique_ptr<LiveRequest>> ended_;             // let go between steps
+  // How many exact pages there may be, as far as the memory has told.
+  std::size_t exact_limit_ = std::numeric_limits<std::size_t>::max();
   std::uint64_t next_rank_ = 1;
   std::uint64_t next_answer_ = 0;  // where the answers' turn begins
   std::vector<float> logits_;      // of the part of a step that chose last
