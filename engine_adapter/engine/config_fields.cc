@@ -105,11 +105,11 @@ constexpr std::string_view kKnown[] = {
 };
 
 constexpr std::string_view kRope[] = {
-    "attention_factor", "beta_fast",        "beta_slow",
-    "factor",           "finetuned",        "high_freq_factor",
-    "low_freq_factor",  "mscale",           "mscale_all_dim",
-    "rope_theta",       "rope_type",        "original_max_position_embeddings",
-    "truncate",         "type",             "partial_rotary_factor",
+    "attention_factor", "beta_fast", "beta_slow",
+    "factor",           "finetuned", "high_freq_factor",
+    "low_freq_factor",  "mscale",    "mscale_all_dim",
+    "rope_theta",       "rope_type", "original_max_position_embeddings",
+    "truncate",         "type",      "partial_rotary_factor",
 };
 
 bool is_neutral(const Json& value, Neutral neutral) {
@@ -174,8 +174,8 @@ std::vector<std::string> unknown_config_fields(const Json& json) {
   std::vector<std::string> unknown;
   if (!json.is_object()) return unknown;
   for (const auto& [key, value] : json.items()) {
-    const bool foreign = std::ranges::any_of(
-        kForeign, [&key = key](const Foreign& one) { return key == one.key; });
+    const bool foreign =
+        std::ranges::any_of(kForeign, [&key = key](const Foreign& one) { return key == one.key; });
     if (value.is_null() || foreign || std::ranges::find(kKnown, key) != std::end(kKnown)) continue;
     unknown.push_back(key);
   }

@@ -13,8 +13,8 @@ namespace kvtier::engine {
 namespace {
 
 Error changed_meanwhile(const std::filesystem::path& path) {
-  return make_error(Errc::io, path.string() +
-                                  ": was written to while it was read; start again once it is whole");
+  return make_error(
+      Errc::io, path.string() + ": was written to while it was read; start again once it is whole");
 }
 
 bool same_file(const struct stat& a, const struct stat& b) noexcept {
@@ -60,8 +60,8 @@ Result<FileCopy> FileCopy::read(const std::filesystem::path& path) {
   }
   void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) {
-    return errno_error(Errc::no_space, path.string() + ": no memory for its " +
-                                           std::to_string(bytes) + " bytes");
+    return errno_error(Errc::no_space,
+                       path.string() + ": no memory for its " + std::to_string(bytes) + " bytes");
   }
   FileCopy file;
   file.bytes_ = {static_cast<const std::byte*>(at), bytes};

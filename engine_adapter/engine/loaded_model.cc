@@ -55,9 +55,8 @@ std::vector<std::string> notes_on(const ModelConfig& config, const Tokenizer& to
     notes.push_back(note + ", which are not known");
   }
   if (tokenizer.ids_end() > config.vocab_size) {
-    notes.push_back("the tokenizer has token ids up to " +
-                    std::to_string(tokenizer.ids_end() - 1) + ", the model's vocab_size is " +
-                    std::to_string(config.vocab_size) +
+    notes.push_back("the tokenizer has token ids up to " + std::to_string(tokenizer.ids_end() - 1) +
+                    ", the model's vocab_size is " + std::to_string(config.vocab_size) +
                     ": prompts with a token that the model does not have are refused");
   }
   return notes;

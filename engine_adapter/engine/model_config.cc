@@ -181,8 +181,8 @@ std::vector<Token> read_ids(const Json& json, const char* key, JsonFields& field
   std::vector<Token> ids;
   for (const Json& id : value->is_array() ? *value : Json::array({*value})) {
     if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= kTokenIdsMax) {
-      fields.fail(Errc::invalid,
-                  std::string(key) + " = " + value->dump() + " is not a token id, or a list of them");
+      fields.fail(Errc::invalid, std::string(key) + " = " + value->dump() +
+                                     " is not a token id, or a list of them");
       return {};
     }
     ids.push_back(id.get<Token>());

@@ -46,9 +46,10 @@ Result<Tensor> parse_tensor(const Json& entry, std::span<const std::byte> data,
   if (fields.error()) return *fields.error();
   const auto type = element_type(type_name);
   if (!type) {
-    return make_error(Errc::malformed,
-                      where + ": dtype " + type_name +
-                          " is not one of F32, F16, BF16, I32; quantised weights are not supported");
+    return make_error(
+        Errc::malformed,
+        where + ": dtype " + type_name +
+            " is not one of F32, F16, BF16, I32; quantised weights are not supported");
   }
   const auto shape = counts(find(entry, "shape"));
   if (!shape) return make_error(Errc::malformed, where + ": shape is not an array of counts");

@@ -72,8 +72,8 @@ std::uint32_t Engine::exact_promised() const {
   return promised;
 }
 
-// Sees to it that the exact pages of `live` and of all who have theirs are there. If they are not, it
-// has to wait for others; alone, it has failed.
+// Sees to it that the exact pages of `live` and of all who have theirs are there. If they are not,
+// it has to wait for others; alone, it has failed.
 bool Engine::provide_exact(LiveRequest& live) {
   const std::uint32_t promised = exact_promised();
   const std::size_t needed = promised + exact_wanted(live);

@@ -175,9 +175,8 @@ void Engine::run(std::vector<Input>& inputs) {
   const auto rest = std::stable_partition(inputs.begin(), inputs.end(), looks);
   run_part({inputs.begin(), rest}, true);
   // Whose request has ended, or has given way, has nothing more to compute.
-  const auto end = std::remove_if(rest, inputs.end(), [](const Input& input) {
-    return input.live->state != State::running;
-  });
+  const auto end = std::remove_if(
+      rest, inputs.end(), [](const Input& input) { return input.live->state != State::running; });
   if (rest != end) run_part({rest, end}, false);
 }
 

@@ -7,8 +7,8 @@
 
 namespace kvtier::engine {
 
-// Beyond these submit() refuses: each branch keeps exact pages of its own, two while it goes on, and
-// beams exist twice while the next are made of them.
+// Beyond these submit() refuses: each branch keeps exact pages of its own, two while it goes on,
+// and beams exist twice while the next are made of them.
 inline constexpr std::uint32_t kSamplesMax = 128;
 inline constexpr std::uint32_t kBeamsMax = 64;
 inline constexpr std::uint32_t kExactPerBranch = 2;

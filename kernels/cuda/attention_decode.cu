@@ -174,8 +174,8 @@ __global__ void __launch_bounds__(kThreads,
   PartWork work;
   device::release_dependent_kernel();
   // Tables are older than the kernel before this one, which may be at its end still, and so are
-  // records: a row of its own completes no block but its own, which it attends to exactly. The first
-  // copies are under way by then.
+  // records: a row of its own completes no block but its own, which it attends to exactly. The
+  // first copies are under way by then.
   if (!find_work(params, work)) return device::wait_for_previous_kernel();
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;

@@ -25,16 +25,15 @@ class LoadedEngine {
  public:
   LoadedEngine(const std::filesystem::path& folder, const std::string& socket)
       : loaded_(engine::LoadedModel::load(folder).value()),
-        instance_(
-            engine::Instance::make(*loaded_, {.device = {}, .pool_tokens = 1024}).value()) {
+        instance_(engine::Instance::make(*loaded_, {.device = {}, .pool_tokens = 1024}).value()) {
     if (!socket.empty()) {
       client_ = Client::start({.socket = socket, .name = "test", .slots_ahead = 16}).value();
       cache_ = client_->open(instance_.ns).value();
       flush();
     }
-    generator_ = std::make_unique<engine::Generator>(*instance_.model, *instance_.pool,
-                                                     id_of(instance_.ns), cache_.get(),
-                                                     engine::LoadPolicy::always_load);
+    generator_ =
+        std::make_unique<engine::Generator>(*instance_.model, *instance_.pool, id_of(instance_.ns),
+                                            cache_.get(), engine::LoadPolicy::always_load);
   }
 
   engine::GenerateResult answer(std::uint64_t prompt) {

@@ -121,7 +121,8 @@ TEST(ModelConfig, RefusesFieldsOfOtherArithmeticUnlessTheyAreNeutral) {
 TEST(ModelConfig, RefusesWhatItDoesNotKnowAboutPositions) {
   for (const Json& rope : std::vector<Json>{
            {{"rope_type", "default"}, {"mrope_section", {16, 24, 24}}},
-           {{"full_attention", {{"rope_theta", 1e6}}}, {"sliding_attention", {{"rope_theta", 1e4}}}},
+           {{"full_attention", {{"rope_theta", 1e6}}},
+            {"sliding_attention", {{"rope_theta", 1e4}}}},
        }) {
     EXPECT_NE(refusal("rope_parameters", rope).find("positions"), std::string::npos) << rope;
     EXPECT_NE(refusal("rope_scaling", rope).find("positions"), std::string::npos) << rope;

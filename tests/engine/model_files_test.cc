@@ -23,8 +23,7 @@ constexpr std::uint32_t kVocab = 61;  // of small_config()
 void overwrite(const std::filesystem::path& path, std::string_view bytes) {
   const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
   ASSERT_TRUE(fd);
-  ASSERT_EQ(::pwrite(fd.get(), bytes.data(), bytes.size(), 0),
-            static_cast<ssize_t>(bytes.size()));
+  ASSERT_EQ(::pwrite(fd.get(), bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
 }
 
 class ModelFolder : public testing::Test {
@@ -46,7 +45,9 @@ class ModelFolder : public testing::Test {
         parse_safetensors(std::as_bytes(std::span(file.data(), file.size())), "small");
     std::vector<TensorData> list;
     for (const auto& [title, tensor] : *parsed) {
-      list.push_back({title, name(tensor.type), tensor.shape,
+      list.push_back({title,
+                      name(tensor.type),
+                      tensor.shape,
                       {reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size()}});
     }
     return list;

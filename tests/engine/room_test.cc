@@ -86,12 +86,12 @@ class Room : public testing::Test {
     const Namespace ns = model_->ns(kScheduledFormat);
     const RecordLayout layout = RecordLayout::of(ns);
     ns_ = id_of(ns);
-    llama_ = std::make_unique<Llama>(model_->config, model_->weights, kernels::cpu_kernels(), layout,
-                                     64);
+    llama_ = std::make_unique<Llama>(model_->config, model_->weights, kernels::cpu_kernels(),
+                                     layout, 64);
     narrow_ = std::make_unique<NarrowModel>(*llama_, inputs_max);
     pool_ = PagePool::create(layout, 400, memory_).value();
-    exact_bytes_ = std::size_t{layout.layers} * layout.kv_heads * 16 * 2 * layout.head_dim_k *
-                   sizeof(float);
+    exact_bytes_ =
+        std::size_t{layout.layers} * layout.kv_heads * 16 * 2 * layout.head_dim_k * sizeof(float);
     options_ = options;
     engine_ = std::make_unique<Engine>(*narrow_, *pool_, leases_, options_);
   }
@@ -229,7 +229,8 @@ TEST_F(Room, a_step_without_memory_fails_one_request_and_the_others_answer_as_ev
   EXPECT_LE(failed, 2U);  // six fit
 }
 
-// Where a row's bits depend on its step, answers whose logits are looked at have a step of their own.
+// Where a row's bits depend on its step, answers whose logits are looked at have a step of their
+// own.
 TEST_F(Room, the_second_part_of_a_step_goes_on_where_the_first_found_no_memory) {
   start({.running_max = 256}, 2);
   narrow_->rows_are_independent_ = false;

@@ -59,7 +59,9 @@ void add_options(CLI::App& command, ServeOptions& o) {
                   "Requests that wait for pages; more are refused with status 429")
       ->check(CLI::Range(1U, 1U << 16))
       ->capture_default_str();
-  command.add_option("--running-max", o.scheduler.running_max, "Answers under way at once: a request of n answers is n, one of n beams 2 n")
+  command
+      .add_option("--running-max", o.scheduler.running_max,
+                  "Answers under way at once: a request of n answers is n, one of n beams 2 n")
       ->check(CLI::Range(1U, 1U << 12))
       ->capture_default_str();
   command.add_option("--socket", o.socket, "The daemon's socket")->capture_default_str();

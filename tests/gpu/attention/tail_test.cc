@@ -201,8 +201,8 @@ TEST_F(TailAttention, ARowHasTheSameBitsWhicheverRowsAreBesideIt) {
   }
 }
 
-// A piece of 17 to 64 rows lies in two blocks at least: its later rows attend, as stored, to one that
-// the kernel before has just quantised.
+// A piece of 17 to 64 rows lies in two blocks at least: its later rows attend, as stored, to one
+// that the kernel before has just quantised.
 TEST_F(TailAttention, WaitsForRecordsThatTheKernelBeforeStillWrites) {
   for (const StorageFormat format : kFormats) {
     TailCase c(shape_of(128, 2, format), 4, 900);
