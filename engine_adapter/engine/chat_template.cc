@@ -1,5 +1,6 @@
 #include "engine_adapter/engine/chat_template.h"
 
+#include "engine_adapter/engine/file_kind.h"
 #include "engine_adapter/engine/json.h"
 
 namespace kvtier::engine {
@@ -57,6 +58,10 @@ Result<std::optional<ChatTemplate>> ChatTemplate::load(const std::filesystem::pa
   if (!instead.empty() || std::filesystem::exists(template_file, code)) {
     auto text = read_file(template_file);
     if (!text) return text.error();
+    // It would be a template that says the same whatever was asked.
+    if (const auto other = kind_of(std::as_bytes(std::span(*text)))) {
+      return make_error(Errc::malformed, template_file.filename().string() + ": is " + *other);
+    }
     source = std::move(*text);
     where = template_file.filename().string();
   } else {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "client/base/fd.h"
+#include "engine_adapter/engine/file_kind.h"
 
 namespace kvtier::engine {
 namespace {
@@ -77,7 +78,14 @@ Result<Json> parse_json(std::string_view text, const std::string& where) {
 Result<Json> read_json(const std::filesystem::path& path) {
   const auto text = read_file(path);
   if (!text) return text.error();
-  return parse_json(*text, path.string());
+  return parse_json_file(*text, path.string());
+}
+
+Result<Json> parse_json_file(std::string_view text, const std::string& where) {
+  auto parsed = parse_json(text, where);
+  if (parsed) return parsed;
+  const auto other = kind_of(std::as_bytes(std::span(text)));
+  return other ? make_error(Errc::malformed, where + ": is " + *other) : parsed.error();
 }
 
 const Json* find(const Json& object, const char* key) noexcept {

@@ -20,6 +20,8 @@ Result<std::string> read_file(const std::filesystem::path& path);
 // Errors: malformed, naming `where` and the place; a key given twice in one object is malformed.
 Result<Json> parse_json(std::string_view text, const std::string& where);
 Result<Json> read_json(const std::filesystem::path& path);
+// Of a file's text: one that is something else altogether is named for what it is.
+Result<Json> parse_json_file(std::string_view text, const std::string& where);
 
 // Null where the key is absent or its value is null.
 const Json* find(const Json& object, const char* key) noexcept;

@@ -1,5 +1,6 @@
 #include "engine_adapter/engine/llama_weights.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 
@@ -37,12 +38,29 @@ class Binder {
     return part;
   }
 
+  // `copy`, where it is there, is `original` once more: a head that is said to be the embedding.
+  void same(const std::string& copy, const std::string& original) {
+    const auto found = tensors_.find(copy);
+    const auto first = tensors_.find(original);
+    if (!found || !first) return;
+    taken_.insert(copy);
+    const Tensor& a = **found;
+    const Tensor& b = **first;
+    if (a.type == b.type && a.shape == b.shape && std::ranges::equal(a.bytes, b.bytes)) return;
+    fail(make_error(Errc::invalid,
+                    "tensor " + copy + " " + a.describe() + " is not the same as " + original +
+                        ", though config.json says so (tie_word_embeddings = true): set that to "
+                        "false if the model has a head of its own, or remove the tensor"));
+  }
+
   // A tensor nobody took means arithmetic we do not do, save for what is known to be derived.
-  void check_all_taken(bool head_is_tied) {
+  void check_all_taken(std::uint32_t layers) {
+    std::set<std::string> derived{"model.rotary_emb.inv_freq"};
+    for (std::uint32_t i = 0; i < layers; ++i) {
+      derived.insert("model.layers." + std::to_string(i) + ".self_attn.rotary_emb.inv_freq");
+    }
     for (const auto& [tensor_name, tensor] : tensors_.tensors()) {
-      const bool derived = tensor_name.ends_with(".rotary_emb.inv_freq") ||
-                           (head_is_tied && tensor_name == "lm_head.weight");
-      if (!derived && !taken_.contains(tensor_name)) {
+      if (!derived.contains(tensor_name) && !taken_.contains(tensor_name)) {
         fail(make_error(Errc::invalid, "tensor " + tensor_name + " " + tensor.describe() +
                                            " has no place in a model with this config.json"));
       }
@@ -123,10 +141,13 @@ Result<LlamaWeights> LlamaWeights::bind(const SafeTensors& tensors, const ModelC
     weights.layers.push_back(bind_layer(binder, "model.layers." + std::to_string(i) + ".", config));
   }
   weights.norm = binder.vector("model.norm.weight", config.hidden_size);
-  weights.head = config.tied_embeddings
-                     ? weights.embedding
-                     : binder.matrix("lm_head.weight", config.vocab_size, config.hidden_size);
-  binder.check_all_taken(config.tied_embeddings);
+  if (config.tied_embeddings) {
+    weights.head = weights.embedding;
+    binder.same("lm_head.weight", "model.embed_tokens.weight");
+  } else {
+    weights.head = binder.matrix("lm_head.weight", config.vocab_size, config.hidden_size);
+  }
+  binder.check_all_taken(config.layers);
   if (binder.error()) return *binder.error();
   return weights;
 }

@@ -43,7 +43,8 @@ struct LlamaWeights {
   std::deque<std::vector<std::byte>> moved;
 
   // `tensors` outlives the weights. Errors: malformed, not_found, invalid, naming the tensor: one
-  // that is missing, has another shape or type, or that this model has no use for.
+  // that is missing, has another shape or type, that this model has no use for, or that is not the
+  // copy which config.json says it is.
   static Result<LlamaWeights> bind(const SafeTensors& tensors, const ModelConfig& config,
                                    const kernels::KernelTable& kernels);
 };

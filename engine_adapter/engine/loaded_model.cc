@@ -10,16 +10,15 @@ namespace kvtier::engine {
 namespace {
 
 // XXH3-128 of the files' XXH3-128s, in the order of the files' names, config.json last.
-Result<std::string> digest_of(const SafeTensors& tensors, const std::filesystem::path& config) {
-  const auto config_file = MappedFile::open(config);
-  if (!config_file) return config_file.error();
+// They are what was read, not what the files hold by now.
+std::string digest_of(const SafeTensors& tensors, const std::string& config) {
   std::vector<std::byte> digests;
-  const auto add = [&digests](const MappedFile& file) {
-    const auto digest = xxh3_128(file.bytes());
+  const auto add = [&digests](std::span<const std::byte> bytes) {
+    const auto digest = xxh3_128(bytes);
     digests.insert(digests.end(), digest.begin(), digest.end());
   };
-  for (const MappedFile& file : tensors.files()) add(file);
-  add(*config_file);
+  for (const FileCopy& file : tensors.files()) add(file.bytes());
+  add(std::as_bytes(std::span(config)));
   return to_hex(std::span<const std::byte, 16>(xxh3_128(digests)));
 }
 
@@ -47,37 +46,56 @@ std::string directory_name(const std::filesystem::path& folder) {
   return (code ? folder : whole).filename().string();
 }
 
+std::vector<std::string> notes_on(const ModelConfig& config, const Tokenizer& tokenizer,
+                                  const std::string& config_file) {
+  std::vector<std::string> notes;
+  if (!config.unknown_fields.empty()) {
+    std::string note = config_file + ": nothing is done about the fields";
+    for (const std::string& field : config.unknown_fields) note += " " + Json(field).dump();
+    notes.push_back(note + ", which are not known");
+  }
+  if (tokenizer.ids_end() > config.vocab_size) {
+    notes.push_back("the tokenizer has token ids up to " + std::to_string(tokenizer.ids_end() - 1) +
+                    ", the model's vocab_size is " + std::to_string(config.vocab_size) +
+                    ": prompts with a token that the model does not have are refused");
+  }
+  return notes;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const std::filesystem::path& folder) {
-  auto config = load_model_config(folder / "config.json");
+  // Read once: what is computed with and what is digested.
+  const auto config_file = folder / "config.json";
+  const auto config_text = read_file(config_file);
+  if (!config_text) return config_text.error();
+  const auto config_json = parse_json_file(*config_text, config_file.string());
+  if (!config_json) return config_json.error();
+  auto config = parse_model_config(*config_json, config_file.string());
   if (!config) return config.error();
   const auto generation = add_generation_config(folder / "generation_config.json", *config);
   if (!generation) return generation.error();
   auto tokenizer = Tokenizer::load_model(folder);
   if (!tokenizer) return tokenizer.error();
-  if (tokenizer->ids_end() > config->vocab_size) {
-    return make_error(
-        Errc::invalid,
-        folder.string() + ": the tokenizer (tokenizer.json or tokenizer.model) has token id " +
-            std::to_string(tokenizer->ids_end() - 1) + ", but the model's vocab_size is " +
-            std::to_string(config->vocab_size) + ": they do not belong together");
-  }
   auto tensors = SafeTensors::open_model(folder);
   if (!tensors) return tensors.error();
   auto weights = LlamaWeights::bind(*tensors, *config, kernels::cpu_kernels());
   if (!weights) {
     return make_error(weights.error().code, folder.string() + ": " + weights.error().message);
   }
-  auto digest = digest_of(*tensors, folder / "config.json");
-  if (!digest) return digest.error();
   auto model = std::make_unique<LoadedModel>();
+  model->revision = directory_name(folder) + "@" + digest_of(*tensors, *config_text);
+  model->notes = notes_on(*config, *tokenizer, config_file.string());
   model->config = std::move(*config);
   model->tokenizer.emplace(std::move(*tokenizer));
   model->tensors = std::move(*tensors);
   model->weights = std::move(*weights);
-  model->revision = directory_name(folder) + "@" + *digest;
   return model;
+}
+
+void LoadedModel::let_go_of_weights() {
+  weights = {};
+  tensors = {};
 }
 
 Result<std::unique_ptr<LoadedModel>> LoadedModel::random(const std::string& shape,

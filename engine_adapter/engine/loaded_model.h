@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine_adapter/engine/llama_weights.h"
 #include "engine_adapter/engine/model_config.h"
@@ -28,14 +29,20 @@ struct LoadedModel {
   SafeTensors tensors;
   LlamaWeights weights;
   std::optional<std::uint64_t> random_seed;  // the matrices are only described
-  // "name@digest": the directory's name, and the digest of the weights and of config.json, since
-  // either changes what K and V are.
+  // "name@digest": the directory's name, and the digest of the weights and of config.json as they
+  // were read and are computed with, since either changes what K and V are.
   std::string revision;
+  // What a person should know who starts with this model, a line each.
+  std::vector<std::string> notes;
 
   // Errors: whatever is wrong with a file, naming it; invalid, where they do not fit one another.
   static Result<std::unique_ptr<LoadedModel>> load(const std::filesystem::path& folder);
   // Errors: those of random_shape().
   static Result<std::unique_ptr<LoadedModel>> random(const std::string& shape, std::uint64_t seed);
+
+  // Gives the weights' memory back, for whoever has them elsewhere: on a GPU. No CPU model that was
+  // made of them may be left.
+  void let_go_of_weights();
 
   // Errors: invalid (the model is beyond kNamespaceLimits).
   Result<Namespace> ns(StorageFormat format, Arithmetic arithmetic = Arithmetic::f32) const;

@@ -4,6 +4,9 @@
 #include <charconv>
 #include <cmath>
 
+#include "engine_adapter/engine/added_tokens.h"
+#include "engine_adapter/engine/config_fields.h"
+
 namespace kvtier::engine {
 namespace {
 
@@ -29,25 +32,28 @@ std::string read_architecture(const Json& json, JsonFields& fields) {
   return {};
 }
 
+// layer_types, where it is there, also of a model that has no windows.
+void check_layer_types(const Json& json, std::uint32_t layers, JsonFields& fields) {
+  const Json* types = find(json, "layer_types");
+  if (types == nullptr) return;
+  if (!types->is_array() || types->size() != layers) {
+    return fields.fail(Errc::malformed, "layer_types is no list of num_hidden_layers texts");
+  }
+  for (const Json& type : *types) {
+    if (type == "sliding_attention" || type == "full_attention") continue;
+    fields.fail(Errc::invalid, "layer_types has " + type.dump() +
+                                   ", which is not supported; supported are full_attention and "
+                                   "sliding_attention");
+  }
+}
+
 // Which layers attend to a window only: all of a Mistral, those from max_window_layers on of a Qwen
 // that uses it, or those that layer_types names.
 std::vector<bool> read_windowed_layers(const Json& json, const std::string& architecture,
                                        std::uint32_t layers, JsonFields& fields) {
   std::vector<bool> windowed(layers);
   if (const Json* types = find(json, "layer_types")) {
-    if (!types->is_array() || types->size() != layers) {
-      fields.fail(Errc::malformed, "layer_types is no list of num_hidden_layers texts");
-      return windowed;
-    }
-    for (std::size_t i = 0; i < layers; ++i) {
-      const Json& type = (*types)[i];
-      windowed[i] = type == "sliding_attention";
-      if (windowed[i] || type == "full_attention") continue;
-      fields.fail(Errc::invalid, "layer_types has " + type.dump() +
-                                     ", which is not supported; supported are full_attention and "
-                                     "sliding_attention");
-      return windowed;
-    }
+    for (std::size_t i = 0; i < layers; ++i) windowed[i] = (*types)[i] == "sliding_attention";
     return windowed;
   }
   const bool mistral = architecture == "MistralForCausalLM";
@@ -58,6 +64,7 @@ std::vector<bool> read_windowed_layers(const Json& json, const std::string& arch
 
 void read_windows(const Json& json, const std::string& architecture, ModelConfig& config,
                   JsonFields& fields) {
+  check_layer_types(json, config.layers, fields);
   const bool qwen = architecture.starts_with("Qwen");
   const bool used = fields.flag("use_sliding_window", !qwen);
   const std::uint32_t window = fields.count("sliding_window", 0);
@@ -70,25 +77,6 @@ void read_windows(const Json& json, const std::string& architecture, ModelConfig
   const auto windowed = read_windowed_layers(json, architecture, config.layers, fields);
   if (std::none_of(windowed.begin(), windowed.end(), [](bool one) { return one; })) return;
   for (const bool one : windowed) config.windows.push_back(one ? window : 0);
-}
-
-// Fields that change the arithmetic and that we do not have: each must be absent, null, or as
-// given.
-void refuse_unsupported(const Json& json, JsonFields& fields) {
-  const std::string act = fields.text("hidden_act", "silu");
-  if (act != "silu") {
-    fields.fail(Errc::invalid, "hidden_act '" + act + "' is not supported; supported is silu");
-  }
-  if (const Json* value = find(json, "quantization_config")) {
-    fields.fail(Errc::invalid,
-                "quantization_config = " + value->dump() + " is not supported; leave it out");
-  }
-  for (const char* key : {"num_experts", "num_local_experts"}) {
-    if (const Json* value = find(json, key)) {
-      fields.fail(Errc::invalid, std::string(key) + " = " + value->dump() +
-                                     ": mixtures of experts are not supported");
-    }
-  }
 }
 
 void read_llama3(JsonFields& rope, kernels::RopeScaling& scaling) {
@@ -155,6 +143,7 @@ Result<kernels::RopeScaling> read_scaling(const Json& json, const std::string& w
   if (rope.number("partial_rotary_factor", 1.0) != 1.0) {
     rope.fail(Errc::invalid, "partial_rotary_factor is not supported unless 1");
   }
+  refuse_unknown_rope(json, rope);
   if (rope.error()) return *rope.error();
   return scaling;
 }
@@ -165,6 +154,10 @@ Result<void> read_rope(const Json& json, const std::string& where, ModelConfig& 
   const char* key = newer != nullptr ? "rope_parameters" : "rope_scaling";
   const Json* parameters = newer != nullptr ? newer : classic;
   JsonFields top(json, where);
+  if (newer != nullptr && classic != nullptr && *newer != *classic) {
+    top.fail(Errc::invalid,
+             "rope_parameters and rope_scaling say different things; leave one of them out");
+  }
   config.rope_theta = top.number("rope_theta", 10000.0);
   if (top.error()) return *top.error();
   if (parameters != nullptr) {
@@ -181,16 +174,15 @@ Result<void> read_rope(const Json& json, const std::string& where, ModelConfig& 
   return {};
 }
 
-std::vector<Token> read_ids(const Json& json, const char* key, std::uint32_t vocab_size,
-                            JsonFields& fields) {
+// One at or above vocab_size is never chosen, and refused in a prompt.
+std::vector<Token> read_ids(const Json& json, const char* key, JsonFields& fields) {
   const Json* value = find(json, key);
   if (value == nullptr) return {};
   std::vector<Token> ids;
   for (const Json& id : value->is_array() ? *value : Json::array({*value})) {
-    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= vocab_size) {
+    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= kTokenIdsMax) {
       fields.fail(Errc::invalid, std::string(key) + " = " + value->dump() +
-                                     " is not a token id, or a list of them, below vocab_size " +
-                                     std::to_string(vocab_size));
+                                     " is not a token id, or a list of them");
       return {};
     }
     ids.push_back(id.get<Token>());
@@ -277,6 +269,7 @@ Result<ModelConfig> parse_model_config(const Json& json, const std::string& wher
   refuse_unsupported(json, fields);
 
   ModelConfig config;
+  config.unknown_fields = unknown_config_fields(json);
   config.vocab_size = fields.count("vocab_size");
   config.hidden_size = fields.count("hidden_size");
   config.intermediate_size = fields.count("intermediate_size");
@@ -297,8 +290,8 @@ Result<ModelConfig> parse_model_config(const Json& json, const std::string& wher
   config.mlp_bias = fields.flag("mlp_bias", false);
   check_shape(config, fields);
   if (!fields.error()) read_windows(json, architecture, config, fields);
-  config.bos = read_ids(json, "bos_token_id", config.vocab_size, fields);
-  config.eos = read_ids(json, "eos_token_id", config.vocab_size, fields);
+  config.bos = read_ids(json, "bos_token_id", fields);
+  config.eos = read_ids(json, "eos_token_id", fields);
   if (fields.error()) return *fields.error();
   if (const auto rope = read_rope(json, where, config); !rope) return rope.error();
   return config;
@@ -316,7 +309,7 @@ Result<void> add_generation_config(const std::filesystem::path& file, ModelConfi
   const auto json = read_json(file);
   if (!json) return json.error();
   JsonFields fields(*json, file.string());
-  const auto eos = read_ids(*json, "eos_token_id", config.vocab_size, fields);
+  const auto eos = read_ids(*json, "eos_token_id", fields);
   if (fields.error()) return *fields.error();
   for (const Token token : eos) {
     if (std::find(config.eos.begin(), config.eos.end(), token) == config.eos.end()) {

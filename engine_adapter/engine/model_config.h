@@ -36,6 +36,8 @@ struct ModelConfig {
   std::vector<std::uint32_t> windows;
   std::vector<Token> bos;
   std::vector<Token> eos;
+  // Of config.json, by name: known neither as part of the arithmetic nor as none of it.
+  std::vector<std::string> unknown_fields;
 
   std::uint32_t window(std::uint32_t layer) const noexcept {
     return windows.empty() ? 0 : windows[layer];

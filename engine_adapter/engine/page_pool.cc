@@ -92,16 +92,38 @@ void PagePool::restore_exact(ExactBlock block, std::span<const std::byte> values
   memory_.write(block.values, values.data(), values.size(), stream);
 }
 
-Result<ExactBlock> PagePool::acquire_exact() {
-  if (exact_free_.empty()) {
-    const auto values = memory_.allocate(exact_bytes());
-    if (!values) return values.error();
-    ++exact_made_;
-    return ExactBlock{*values};
+Result<ExactBlock> PagePool::make_exact() {
+  const auto values = memory_.allocate(exact_bytes());
+  if (!values) {
+    return make_error(values.error().code,
+                      "the block that an answer has open: " + values.error().message);
   }
+  ++exact_made_;
+  return ExactBlock{*values};
+}
+
+Result<ExactBlock> PagePool::acquire_exact() {
+  if (exact_free_.empty()) return make_exact();
   const ExactBlock block = exact_free_.back();
   exact_free_.pop_back();
   return block;
+}
+
+Result<void> PagePool::provide_exact(std::size_t blocks) {
+  while (exact_made_ < blocks) {
+    const auto made = make_exact();
+    if (!made) return made.error();
+    exact_free_.push_back(*made);
+  }
+  return {};
+}
+
+void PagePool::trim_exact(std::size_t blocks) noexcept {
+  while (exact_made_ > blocks && !exact_free_.empty()) {
+    memory_.free(exact_free_.back().values, exact_bytes());
+    exact_free_.pop_back();
+    --exact_made_;
+  }
 }
 
 }  // namespace kvtier::engine

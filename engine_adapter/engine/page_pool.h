@@ -45,9 +45,14 @@ class PagePool {
   std::uint32_t references(PageId page) const noexcept { return references_[page.value]; }
   std::byte* record(PageId page) const noexcept;
 
-  // Contents are finite numbers, otherwise unspecified. Made as they are asked for, and kept.
-  // Errors: no_space.
+  // Contents are finite numbers, otherwise unspecified. Made where none is free. Errors: no_space.
   Result<ExactBlock> acquire_exact();
+  // Makes as many as are missing to `blocks` in all, those in use included. What was made stays on
+  // an error. Errors: no_space.
+  Result<void> provide_exact(std::size_t blocks);
+  // Gives the memory of free ones back until there are `blocks` in all, or none is free.
+  void trim_exact(std::size_t blocks) noexcept;
+  std::size_t exact_made() const noexcept { return exact_made_; }
   void release_exact(ExactBlock block) noexcept { exact_free_.push_back(block); }
 
   void copy_exact(ExactBlock to, ExactBlock from, Stream stream);
@@ -64,6 +69,7 @@ class PagePool {
  private:
   PagePool(const RecordLayout& layout, std::uint32_t pages, KvMemory& memory, std::byte* records);
   std::size_t exact_bytes() const noexcept;
+  Result<ExactBlock> make_exact();
 
   RecordLayout layout_;
   KvMemory& memory_;

@@ -1,43 +1,15 @@
 #include "engine_adapter/engine/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-
+#include <algorithm>
 #include <set>
 #include <utility>
 
-#include "client/base/fd.h"
 #include "engine_adapter/engine/json.h"
 
 namespace kvtier::engine {
 
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
-MappedFile::~MappedFile() {
-  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
-}
-
-Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd) return errno_error(errno == ENOENT ? Errc::not_found : Errc::io, path.string());
-  struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) return errno_error(Errc::io, path.string());
-  if (!S_ISREG(status.st_mode)) return make_error(Errc::io, path.string() + ": not a file");
-  const auto bytes = static_cast<std::size_t>(status.st_size);
-  if (bytes == 0) return make_error(Errc::malformed, path.string() + ": the file is empty");
-  void* at = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd.get(), 0);
-  if (at == MAP_FAILED) return errno_error(Errc::io, path.string() + ": cannot be mapped");
-  MappedFile file;
-  file.bytes_ = {static_cast<const std::byte*>(at), bytes};
-  return file;
-}
-
 Result<SafeTensors> SafeTensors::open(const std::filesystem::path& path) {
-  auto file = MappedFile::open(path);
+  auto file = FileCopy::read(path);
   if (!file) return file.error();
   auto tensors = parse_safetensors(file->bytes(), path.string());
   if (!tensors) return tensors.error();
@@ -69,11 +41,34 @@ Result<std::map<std::string, std::string>> read_index(const std::filesystem::pat
   return shards;
 }
 
+// A folder without model.safetensors: what weights it has instead.
+Error without_safetensors(const std::filesystem::path& folder) {
+  const std::string what = folder.string() + ": has no model.safetensors";
+  std::vector<std::string> others;
+  std::error_code code;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, code)) {
+    const auto ending = entry.path().extension();
+    for (const char* known : {".bin", ".gguf", ".h5", ".msgpack", ".pt", ".pth", ".safetensors"}) {
+      if (ending == known) others.push_back(entry.path().filename().string());
+    }
+  }
+  if (others.empty()) return make_error(Errc::not_found, what);
+  return make_error(Errc::not_found,
+                    what + " but " + *std::ranges::min_element(others) +
+                        ": weights are read from model.safetensors or the shards of "
+                        "model.safetensors.index.json; save_pretrained() of the transformers "
+                        "library writes them");
+}
+
 }  // namespace
 
 Result<SafeTensors> SafeTensors::open_model(const std::filesystem::path& folder) {
   const auto index_path = folder / "model.safetensors.index.json";
-  if (!std::filesystem::exists(index_path)) return open(folder / "model.safetensors");
+  if (!std::filesystem::exists(index_path)) {
+    const auto whole = folder / "model.safetensors";
+    if (!std::filesystem::exists(whole)) return without_safetensors(folder);
+    return open(whole);
+  }
   const auto shards = read_index(index_path);
   if (!shards) return shards.error();
   std::set<std::string> names;

@@ -1,7 +1,7 @@
-// Reads tensors from safetensors files, mapped and never copied: one file, or the shards that a
-// model.safetensors.index.json names. A file is accepted only if its header describes it
-// completely: every tensor's type, shape and bytes agree, and the tensors tile the data section
-// without gap or overlap.
+// Reads tensors from safetensors files: one file, or the shards that a model.safetensors.index.json
+// names. They are read once, into memory of this process, and what becomes of the files afterwards
+// changes nothing. A file is accepted only if its header describes it completely: every tensor's
+// type, shape and bytes agree, and the tensors tile the data section without gap or overlap.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "engine_adapter/engine/file_copy.h"
 #include "kvtier/result.h"
 
 namespace kvtier::engine {
@@ -24,25 +25,9 @@ std::size_t bytes_of(ElementType type) noexcept;
 struct Tensor {
   ElementType type;
   std::vector<std::uint64_t> shape;
-  std::span<const std::byte> bytes;  // in the file's mapping; aligned only as the file has it
+  std::span<const std::byte> bytes;  // in the file's copy; aligned only as the file has it
 
   std::string describe() const;  // "BF16 [2048, 256]"
-};
-
-// A private, read-only mapping of a whole file.
-class MappedFile {
- public:
-  MappedFile() = default;
-  MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
-  MappedFile& operator=(MappedFile&& other) noexcept;
-  ~MappedFile();
-
-  // Errors: not_found, io, malformed (an empty file).
-  static Result<MappedFile> open(const std::filesystem::path& path);
-  std::span<const std::byte> bytes() const noexcept { return bytes_; }
-
- private:
-  std::span<const std::byte> bytes_;
 };
 
 class SafeTensors {
@@ -56,14 +41,14 @@ class SafeTensors {
 
   const Tensors& tensors() const noexcept { return tensors_; }
   // The files, in the order of their names.
-  std::span<const MappedFile> files() const noexcept { return files_; }
+  std::span<const FileCopy> files() const noexcept { return files_; }
 
   // Errors: not_found.
   Result<const Tensor*> find(std::string_view tensor) const;
 
  private:
   std::string where_;
-  std::vector<MappedFile> files_;
+  std::vector<FileCopy> files_;
   Tensors tensors_;
 };
 

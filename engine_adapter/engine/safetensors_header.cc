@@ -3,6 +3,7 @@
 #include <limits>
 #include <optional>
 
+#include "engine_adapter/engine/file_kind.h"
 #include "engine_adapter/engine/json.h"
 #include "engine_adapter/engine/safetensors.h"
 
@@ -45,8 +46,10 @@ Result<Tensor> parse_tensor(const Json& entry, std::span<const std::byte> data,
   if (fields.error()) return *fields.error();
   const auto type = element_type(type_name);
   if (!type) {
-    return make_error(Errc::malformed,
-                      where + ": dtype " + type_name + " is not one of F32, F16, BF16, I32");
+    return make_error(
+        Errc::malformed,
+        where + ": dtype " + type_name +
+            " is not one of F32, F16, BF16, I32; quantised weights are not supported");
   }
   const auto shape = counts(find(entry, "shape"));
   if (!shape) return make_error(Errc::malformed, where + ": shape is not an array of counts");
@@ -129,23 +132,27 @@ Result<SafeTensors::Tensors> parse_safetensors(std::span<const std::byte> file,
                                                const std::string& where) {
   std::uint64_t header_bytes = 0;
   if (file.size() < sizeof header_bytes) {
-    return make_error(Errc::malformed, where + ": too short for a safetensors file");
+    return make_error(Errc::malformed, where + ": " + std::to_string(file.size()) +
+                                           " bytes are too short for a safetensors file");
   }
   std::memcpy(&header_bytes, file.data(), sizeof header_bytes);  // little-endian, as we are
   const auto rest = file.subspan(sizeof header_bytes);
+  const auto refuse = [&](const std::string& why) {
+    const auto other = kind_of_weights(file);
+    return make_error(Errc::malformed, where + ": " + (other ? "is " + *other : why));
+  };
   if (header_bytes > kHeaderBytesMax) {
-    return make_error(Errc::malformed, where + ": not a safetensors file: its header would be " +
-                                           std::to_string(header_bytes) + " bytes");
+    return refuse("not a safetensors file: its header would be " + std::to_string(header_bytes) +
+                  " bytes");
   }
   if (header_bytes > rest.size()) {
-    return make_error(Errc::malformed, where + ": truncated: the header is " +
-                                           std::to_string(header_bytes) + " bytes, the file has " +
-                                           std::to_string(rest.size()));
+    return refuse("truncated: the header is " + std::to_string(header_bytes) +
+                  " bytes, the file has " + std::to_string(rest.size()));
   }
   const std::string_view text(reinterpret_cast<const char*>(rest.data()), header_bytes);
-  const auto header = parse_json(text, where + ": header");
-  if (!header) return header.error();
-  if (!header->is_object()) return make_error(Errc::malformed, where + ": header: not an object");
+  const auto header = parse_json(text, "header");
+  if (!header) return refuse(header.error().message);
+  if (!header->is_object()) return refuse("header: not an object");
 
   const auto data = rest.subspan(header_bytes);
   SafeTensors::Tensors tensors;

@@ -27,6 +27,13 @@ Result<Score> score(Model& model, PagePool& pool, const Tokenizer& tokenizer,
                     std::span<const Token> tokens, std::uint32_t context) {
   KVTIER_CHECK(context >= 2);
   const std::size_t vocab = model.config().vocab_size;
+  const auto beyond = std::ranges::find_if(tokens, [vocab](Token token) { return token >= vocab; });
+  if (beyond != tokens.end()) {
+    return make_error(Errc::invalid, "the text has token " + std::to_string(*beyond) +
+                                         ", which the model does not have: its tokens are those "
+                                         "below vocab_size " +
+                                         std::to_string(vocab));
+  }
   const std::size_t rows_max =
       std::clamp<std::size_t>(kLogitBytesMax / (vocab * sizeof(float)), 1, model.rows_max());
   std::vector<float> logits(rows_max * vocab);

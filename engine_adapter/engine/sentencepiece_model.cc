@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "engine_adapter/engine/file_kind.h"
 #include "engine_adapter/engine/json.h"
 #include "engine_adapter/engine/space_mark.h"
 
@@ -23,6 +24,9 @@ Token as_token(int id) noexcept {
 Result<SentencePieceModel> SentencePieceModel::load(const std::filesystem::path& file) {
   const auto bytes = read_file(file);
   if (!bytes) return bytes.error();
+  if (const auto other = kind_of(std::as_bytes(std::span(*bytes)))) {
+    return make_error(Errc::malformed, file.string() + ": is " + *other);
+  }
   const auto processor_of =
       [&file](const std::string& proto) -> Result<std::shared_ptr<Processor>> {
     auto processor = std::make_shared<Processor>();

@@ -25,7 +25,8 @@ Result<void> check_prompt(const Request& request, const ModelConfig& config) {
   }
   for (const Token token : request.prompt) {
     if (token < config.vocab_size) continue;
-    return invalid("the prompt's token " + std::to_string(token) + " is not below vocab_size " +
+    return invalid("the prompt has token " + std::to_string(token) +
+                   ", which the model does not have: its tokens are those below vocab_size " +
                    std::to_string(config.vocab_size));
   }
   return {};
@@ -249,7 +250,9 @@ SchedulerMetrics Engine::metrics() const {
 
 // A request may end in the middle of a step that is for others, too.
 void Engine::sweep() {
+  const bool any = !ended_.empty();
   ended_.clear();
+  if (any) trim_exact();
   // What may have to be offered again is still needed.
   if (!options_.keep_pages && !offers_.due()) store_.give_up_unused();
 }

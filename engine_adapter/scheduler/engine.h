@@ -7,10 +7,14 @@
 // therefore can get all pages there are, and submit() took no request that does not fit into the
 // pool alone: so the first always gets on, ends, and the next is first.
 //
+// The exact pages of open blocks are counted as requests are let in, for all answers that each may
+// have, and made then: no step and no fork finds that they are missing.
+//
 // One thread.
 #pragma once
 
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -65,11 +69,16 @@ class Engine {
     bool chooses;
     std::shared_ptr<LoadTask> trusted;  // whose blocks the step's layers wait for
     std::uint32_t told = 0;             // rows whose logits are asked about
+    std::uint32_t begin = 0;            // the sequence's length before the step
   };
 
   // Pages (engine_pages.cc).
   bool admit();
   LiveRequest* next_to_admit();
+  bool provide_exact(LiveRequest& live);
+  std::uint32_t exact_wanted(const LiveRequest& live) const;
+  std::uint32_t exact_promised() const;
+  void trim_exact();
   void start(LiveRequest& live);
   void start_branch(LiveRequest& live, Branch& branch, LoadPolicy policy);
   std::uint32_t pages_wanted(const LiveRequest& live) const;
@@ -97,6 +106,7 @@ class Engine {
   bool has_pages(LiveRequest& live, Branch& branch, std::uint32_t tokens);
   void run(std::vector<Input>& inputs);
   void run_part(std::span<Input> inputs, bool telling);
+  void give_way(std::span<Input> inputs, const Error& error);
   bool settle(Input& input, bool waited);
   void offer_new(LiveRequest& live, Branch& branch);
   void measure(std::span<const Input> inputs, bool waited, Clock::time_point begun);
@@ -137,6 +147,8 @@ class Engine {
   FairQueue queue_;
   std::map<std::uint64_t, std::unique_ptr<LiveRequest>> live_;  // by id
   std::vector<std::unique_ptr<LiveRequest>> ended_;             // let go between steps
+  // How many exact pages there may be, as far as the memory has told.
+  std::size_t exact_limit_ = std::numeric_limits<std::size_t>::max();
   std::uint64_t next_rank_ = 1;
   std::uint64_t next_answer_ = 0;  // where the answers' turn begins
   const std::uint32_t told_rows_max_;

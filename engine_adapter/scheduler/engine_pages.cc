@@ -3,6 +3,7 @@
 
 #include "client/base/check.h"
 #include "engine_adapter/scheduler/engine.h"
+#include "engine_adapter/scheduler/limits.h"
 
 namespace kvtier::engine {
 
@@ -41,9 +42,58 @@ bool Engine::admit() {
     std::uint32_t needed = pages_wanted(*live) + promised;
     if (running == 0) needed = std::min(needed, pool_.pages());
     if (free < needed) return admitted;
+    if (!provide_exact(*live)) {
+      if (live->state == State::ended) continue;
+      return admitted;
+    }
     start(*live);
     admitted = true;
   }
+}
+
+// Of all the answers that it may have at once.
+std::uint32_t Engine::exact_wanted(const LiveRequest& live) const {
+  std::uint32_t branches = live.width();
+  if (live.beams()) {
+    branches *= kBeamGenerations;
+  } else if (live.forked) {
+    branches = static_cast<std::uint32_t>(
+        std::ranges::count(live.branches, false, [](const auto& branch) { return branch->ended; }));
+  }
+  return branches * kExactPerBranch;
+}
+
+std::uint32_t Engine::exact_promised() const {
+  std::uint32_t promised = 0;
+  for (const auto& [id, live] : live_) {
+    const bool has = live->state == State::running || live->state == State::parking;
+    if (has) promised += exact_wanted(*live);
+  }
+  return promised;
+}
+
+// Sees to it that the exact pages of `live` and of all who have theirs are there. If they are not,
+// it has to wait for others; alone, it has failed.
+bool Engine::provide_exact(LiveRequest& live) {
+  const std::uint32_t promised = exact_promised();
+  const std::size_t needed = promised + exact_wanted(live);
+  if (promised == 0) {
+    exact_limit_ = std::numeric_limits<std::size_t>::max();  // memory may have been given back
+  } else if (needed > std::size_t{options_.running_max} * kExactPerBranch ||
+             needed > exact_limit_) {
+    return false;
+  }
+  const auto provided = pool_.provide_exact(needed);
+  if (provided) return true;
+  exact_limit_ = pool_.exact_made();
+  if (promised == 0) fail(live, provided.error());
+  return false;
+}
+
+// Now and then, not at every request's end: on a GPU giving memory back takes long.
+void Engine::trim_exact() {
+  const std::uint32_t keep = std::max(exact_promised(), kExactKept);
+  if (pool_.exact_made() > 2 * std::size_t{keep}) pool_.trim_exact(keep);
 }
 
 std::uint32_t Engine::pages_wanted(const LiveRequest& live) const {

@@ -57,7 +57,7 @@ void Engine::add_answers(std::vector<Input>& inputs, std::uint32_t& budget) {
       const bool ready = can_compute(*live, *branch) && branch->pending() == 1;
       all = all && ready;
       if (!ready) continue;
-      together.push_back({live, branch.get(), 1, true, nullptr});
+      together.push_back({live, branch.get(), 1, true, nullptr, 0});
       if (!live->beams()) groups.push_back({together.back()});
     }
     if (live->beams() && all && !together.empty()) groups.push_back(std::move(together));
@@ -98,7 +98,7 @@ void Engine::add_prompts(std::vector<Input>& inputs, std::uint32_t& budget) {
       if (!has_pages(*live, *branch, tokens)) continue;
       // Of a branch on its way back the last token goes as the others do, in a step of answers.
       const bool chooses = tokens == branch->pending() && !live->forked;
-      inputs.push_back({live, branch.get(), tokens, chooses, nullptr});
+      inputs.push_back({live, branch.get(), tokens, chooses, nullptr, 0});
       budget -= tokens;
       if (live->tells_prompt()) told -= tokens;
     }
@@ -158,7 +158,7 @@ std::vector<Engine::Input> Engine::trusting_input() {
       const std::uint32_t tokens = std::min(chunk_of(*live, *branch, most), branch->pending());
       if (has_pages(*live, *branch, tokens)) {
         const bool chooses = tokens == branch->pending();
-        return {{live, branch.get(), tokens, chooses, task}};
+        return {{live, branch.get(), tokens, chooses, task, 0}};
       }
       // No page to go on with: the blocks are taken as others are.
       if (live->state == State::running && !branch->fill->settle(*task)) {
@@ -178,7 +178,41 @@ void Engine::run(std::vector<Input>& inputs) {
   if (!any || model_.rows_are_independent()) return run_part(inputs, any);
   const auto rest = std::stable_partition(inputs.begin(), inputs.end(), is_told_of);
   run_part({inputs.begin(), rest}, true);
-  if (rest != inputs.end()) run_part({rest, inputs.end()}, false);
+  // Whose request has ended, or has given way, has nothing more to compute.
+  const auto end = std::remove_if(
+      rest, inputs.end(), [](const Input& input) { return input.live->state != State::running; });
+  if (rest != end) run_part({rest, end}, false);
+}
+
+// A step that found no memory leaves sequences that are good for nothing. The last of its requests
+// fails; the others let go of their pages and come back, as parked ones do: with fewer in the step
+// it fits, and each failure is one fewer.
+void Engine::give_way(std::span<Input> inputs, const Error& error) {
+  std::vector<LiveRequest*> lives;
+  for (const Input& input : inputs) {
+    if (std::ranges::find(lives, input.live) == lives.end()) lives.push_back(input.live);
+  }
+  const auto last = std::ranges::max_element(
+      lives, [](const LiveRequest* a, const LiveRequest* b) { return a->goes_before(*b); });
+  for (LiveRequest* const live : lives) {
+    if (live == *last || error.code != Errc::no_space) {
+      fail(*live, error);
+      continue;
+    }
+    ++metrics_.preemptions;
+    ++live->result.usage.parked;
+    note_cached(*live, true);
+    for (const auto& branch : live->branches) {
+      branch->open_values.clear();
+      branch->computed.clear();
+      branch->hold.reset();
+    }
+    for (const Input& input : inputs) {
+      if (input.live != live) continue;
+      input.branch->known_tokens = std::max(input.branch->known_tokens, input.begin);
+    }
+    finish_parking(*live);
+  }
 }
 
 void Engine::run_part(std::span<Input> inputs, bool telling) {
@@ -190,6 +224,7 @@ void Engine::run_part(std::span<Input> inputs, bool telling) {
   for (Input& input : inputs) {
     Branch& branch = *input.branch;
     Sequence& sequence = *branch.sequence;
+    input.begin = sequence.length();
     const auto tokens =
         std::span<const Token>(branch.tokens).subspan(sequence.length(), input.tokens);
     const std::uint32_t block_tokens = pool_.layout().block_tokens;
@@ -220,8 +255,7 @@ void Engine::run_part(std::span<Input> inputs, bool telling) {
     done = model_.step(steps, {}, gate);
   }
   if (!done) {
-    for (Input& input : inputs) fail(*input.live, done.error());
-    return;
+    return give_way(inputs, done.error());
   }
   const bool waited = telling || choosing > 0 || model_.stream().handle == nullptr;
   measure(inputs, waited, begun);

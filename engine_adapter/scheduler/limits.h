@@ -7,9 +7,14 @@
 
 namespace kvtier::engine {
 
-// Beyond these submit() refuses: each branch keeps exact pages of its own.
+// Beyond these submit() refuses: each branch keeps exact pages of its own, two while it goes on,
+// and beams exist twice while the next are made of them.
 inline constexpr std::uint32_t kSamplesMax = 128;
 inline constexpr std::uint32_t kBeamsMax = 64;
+inline constexpr std::uint32_t kExactPerBranch = 2;
+inline constexpr std::uint32_t kBeamGenerations = 2;
+// Exact pages whose memory is kept though nobody uses them.
+inline constexpr std::uint32_t kExactKept = 64;
 inline constexpr std::uint32_t kTopLogprobsMax = 20;
 // Logits of a step that are looked at for the prompts' tokens, and the rows they are of.
 inline constexpr std::size_t kToldBytesMax = std::size_t{64} << 20;

@@ -19,7 +19,8 @@ struct SchedulerOptions {
   std::uint32_t step_tokens = 0;
   // Requests that wait for pages; submit() refuses more.
   std::uint32_t waiting_max = 1024;
-  // Requests with pages at once.
+  // Requests with pages at once, a request of n answers being n, and one of n beams 2 n. One that
+  // is more than this runs alone.
   std::uint32_t running_max = 256;
   // Pages that no request uses are kept for later ones with the same prefix, until others need
   // them.

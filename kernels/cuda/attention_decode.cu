@@ -173,8 +173,9 @@ __global__ void __launch_bounds__(kThreads,
   extern __shared__ __align__(16) std::byte shared[];
   PartWork work;
   device::release_dependent_kernel();
-  // Records and tables are older than the kernel before this one, which may be at its end still:
-  // the first copies are under way by then.
+  // Tables are older than the kernel before this one, which may be at its end still, and so are
+  // records: a row of its own completes no block but its own, which it attends to exactly. The
+  // first copies are under way by then.
   if (!find_work(params, work)) return device::wait_for_previous_kernel();
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;

@@ -184,10 +184,13 @@ __global__ void __launch_bounds__(kThreads, (TailShape<Stored, kHeadDim>::kThrea
   const std::uint32_t end_tile =
       ((params.start / params.tile_tokens + blockIdx.z * kWarps + kWarps) * params.tile_tokens) - 1;
   const std::uint32_t own_most = min(end_row, end_tile) / kTileTokens;
-  // As in decode_parts: records and tables are older than the kernel before this one.
   if (own_most < first_block) return device::wait_for_previous_kernel();
   const int blocks =
       static_cast<int>(min(own_most - first_block, static_cast<std::uint32_t>(kTailPartBlocks)));
+  // Tables, and records of blocks that were complete before the call's first row, are older than
+  // the kernel before this one, which may be at its end still: their copies are under way by then.
+  // A block that the call's own rows complete has its record from that very kernel.
+  if (first_block + blocks > params.start / kTileTokens) device::wait_for_previous_kernel();
 
   // A lane for each block of the part.
   const std::byte* record = nullptr;

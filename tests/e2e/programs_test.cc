@@ -153,13 +153,14 @@ TEST_F(Programs, an_engine_without_a_daemon_answers_and_says_so) {
   EXPECT_NE(without.output.find(std::string(with["answer"])), std::string::npos);
 }
 
-TEST_F(Programs, a_truncated_model_a_tokenizer_that_does_not_fit_and_a_missing_file_are_named) {
+TEST_F(Programs, a_truncated_model_a_token_that_it_does_not_have_and_a_missing_file_are_named) {
   const auto broken = daemon_.directory() / "model";
   std::filesystem::copy(KVTIER_MODEL, broken);
   std::filesystem::resize_file(broken / "model.safetensors", 100'000);
   const std::string command =
-      std::string(KVTIER_ENGINE) + " generate --no-cache --max-tokens 1 --prompt x --model ";
-  auto outcome = run(command + broken.string());
+      std::string(KVTIER_ENGINE) + " generate --no-cache --max-tokens 1 --model ";
+  const std::string plain = " --prompt x";
+  auto outcome = run(command + broken.string() + plain);
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_NE(outcome.output.find("model.safetensors"), std::string::npos) << outcome.output;
 
@@ -169,14 +170,19 @@ TEST_F(Programs, a_truncated_model_a_tokenizer_that_does_not_fit_and_a_missing_f
   auto config = Json::parse(std::ifstream(broken / "config.json"));
   std::ifstream tokenizer_file(broken / "tokenizer.json");
   auto tokenizer = Json::parse(tokenizer_file);
-  tokenizer["model"]["vocab"]["misfit"] = config["vocab_size"].get<int>() + 5;
+  const int beyond = config["vocab_size"].get<int>() + 5;
+  tokenizer["added_tokens"].push_back({{"id", beyond}, {"content", "<pad>"}, {"special", true}});
   std::ofstream(broken / "tokenizer.json") << tokenizer;
-  outcome = run(command + broken.string());
+  outcome = run(command + broken.string() + plain);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_NE(outcome.output.find("vocab_size"), std::string::npos) << outcome.output;
+  outcome = run(command + broken.string() + " --prompt 'x<pad>'");
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_NE(outcome.output.find("tokenizer.json"), std::string::npos) << outcome.output;
+  EXPECT_NE(outcome.output.find("token " + std::to_string(beyond)), std::string::npos)
+      << outcome.output;
 
   std::filesystem::remove(broken / "config.json");
-  outcome = run(command + broken.string());
+  outcome = run(command + broken.string() + plain);
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_NE(outcome.output.find("config.json"), std::string::npos) << outcome.output;
 }

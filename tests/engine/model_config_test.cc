@@ -103,6 +103,51 @@ TEST(ModelConfig, RefusesByNameWhatIsNotSupported) {
   names(refusal("rope_parameters", {{"partial_rotary_factor", 0.5}}), "partial_rotary_factor");
 }
 
+TEST(ModelConfig, RefusesFieldsOfOtherArithmeticUnlessTheyAreNeutral) {
+  const std::vector<std::pair<const char*, Json>> foreign{
+      {"attn_logit_softcapping", 50.0},
+      {"final_logit_softcapping", 30.0},
+      {"partial_rotary_factor", 0.5},
+      {"residual_multiplier", 0.22},
+      {"query_pre_attn_scalar", 256},
+      {"rope_local_base_freq", 10000.0},
+      {"use_bidirectional_attention", true},
+      {"no_rope_layers", {1, 1, 0}},
+      {"hidden_activation", "gelu_pytorch_tanh"},
+      {"vision_config", Json::object()},
+  };
+  for (const auto& [key, value] : foreign) {
+    const std::string message = refusal(key, value);
+    EXPECT_NE(message.find(key), std::string::npos) << message;
+    EXPECT_EQ(refusal(key, nullptr), "accepted");
+  }
+  EXPECT_EQ(refusal("attn_logit_softcapping", 0.0), "accepted");
+  EXPECT_EQ(refusal("use_bidirectional_attention", false), "accepted");
+  EXPECT_EQ(refusal("partial_rotary_factor", 1.0), "accepted");
+  EXPECT_EQ(refusal("no_rope_layers", Json::array()), "accepted");
+  EXPECT_EQ(refusal("hidden_activation", "silu"), "accepted");
+}
+
+TEST(ModelConfig, RefusesWhatItDoesNotKnowAboutPositions) {
+  for (const Json& rope : std::vector<Json>{
+           {{"rope_type", "default"}, {"mrope_section", {16, 24, 24}}},
+           {{"full_attention", {{"rope_theta", 1e6}}},
+            {"sliding_attention", {{"rope_theta", 1e4}}}},
+       }) {
+    EXPECT_NE(refusal("rope_parameters", rope).find("positions"), std::string::npos) << rope;
+    EXPECT_NE(refusal("rope_scaling", rope).find("positions"), std::string::npos) << rope;
+  }
+  Json both = small_config();
+  both["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 10000.0}};
+  both["rope_scaling"] = both["rope_parameters"];
+  EXPECT_EQ(refusal_of(both), "accepted");
+  both["rope_scaling"]["rope_theta"] = 20000.0;
+  EXPECT_NE(refusal_of(both).find("different things"), std::string::npos);
+  Json mixed = small_config();
+  mixed["layer_types"] = {"full_attention", "linear_attention", "full_attention"};
+  EXPECT_NE(refusal_of(mixed).find("linear_attention"), std::string::npos);
+}
+
 TEST(ModelConfig, NamesTheWindowsThatKvDependsOn) {
   Json json = small_config();
   json["architectures"] = {"MistralForCausalLM"};
@@ -161,7 +206,7 @@ TEST(ModelConfig, TakesTheEndTokensOfTheGenerationConfiguration) {
   write_file(folder / "generation_config.json", R"({"eos_token_id": [2, 5]})");
   ASSERT_TRUE(add_generation_config(folder / "generation_config.json", config));
   EXPECT_EQ(config.eos, (std::vector<Token>{2, 5}));
-  write_file(folder / "generation_config.json", R"({"eos_token_id": 99999999})");
+  write_file(folder / "generation_config.json", R"({"eos_token_id": -1})");
   const auto refused = add_generation_config(folder / "generation_config.json", config);
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message.find("generation_config.json"), std::string::npos);
@@ -204,7 +249,8 @@ TEST(ModelConfig, RefusesNumbersThatCannotBe) {
   EXPECT_NE(refusal("head_dim", 7), "accepted");
   EXPECT_NE(refusal("rms_norm_eps", -1), "accepted");
   EXPECT_NE(refusal("rope_theta", 0), "accepted");
-  EXPECT_NE(refusal("eos_token_id", 61), "accepted");
+  EXPECT_EQ(refusal("eos_token_id", 61), "accepted");  // it is never chosen
+  EXPECT_NE(refusal("eos_token_id", -1), "accepted");
   EXPECT_NE(refusal("eos_token_id", "</s>"), "accepted");
   EXPECT_NE(refusal("attention_bias", 1), "accepted");
 }

@@ -46,6 +46,8 @@ struct ModelOptions {
   void add_to(CLI::App& command);
   Result<std::unique_ptr<LoadedModel>> load() const;
 };
+// Tells what a person should know of the model.
+void say_notes(const LoadedModel& loaded);
 void add_context_option(CLI::App& command, std::uint32_t& context_max);
 // --device.
 void add_device_option(CLI::App& command, std::string& device);

@@ -180,6 +180,7 @@ int generate(const GenerateOptions& o) {
                                             .pool_tokens = o.pool_tokens,
                                             .chunk_tokens = o.chunk_tokens});
   if (!instance) return fail(instance.error());
+  if (parse_device(o.device).value().cuda) (*loaded)->let_go_of_weights();
   const auto connection = connect(o, instance->ns);
   if (!connection) return fail(connection.error());
 

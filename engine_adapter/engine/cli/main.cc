@@ -18,8 +18,16 @@ void ModelOptions::add_to(CLI::App& command) {
 Result<std::unique_ptr<LoadedModel>> ModelOptions::load() const {
   auto loaded =
       random_shape.empty() ? LoadedModel::load(directory) : LoadedModel::random(random_shape, seed);
-  if (loaded && context_max != 0) (*loaded)->config.limit_positions(context_max);
+  if (!loaded) return loaded;
+  if (context_max != 0) (*loaded)->config.limit_positions(context_max);
+  say_notes(**loaded);
   return loaded;
+}
+
+void say_notes(const LoadedModel& loaded) {
+  for (const std::string& note : loaded.notes) {
+    std::fprintf(stderr, "kvtier-engine: %s\n", note.c_str());
+  }
 }
 
 void add_context_option(CLI::App& command, std::uint32_t& context_max) {

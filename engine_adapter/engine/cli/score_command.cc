@@ -62,6 +62,7 @@ void print(const ScoreOptions& o, std::uint32_t context,
 int score_text(const ScoreOptions& o) {
   const auto loaded = LoadedModel::load(o.model);
   if (!loaded) return fail(loaded.error());
+  say_notes(**loaded);
   const std::uint32_t context_max = (*loaded)->config.positions_max;
   const std::uint32_t context = o.context != 0 ? o.context : context_max;
   if (context < 2 || context > context_max) {

@@ -66,7 +66,9 @@ void add_options(CLI::App& command, ServeOptions& o) {
                   "Requests that wait for pages; more are refused with status 429")
       ->check(CLI::Range(1U, 1U << 16))
       ->capture_default_str();
-  command.add_option("--running-max", o.scheduler.running_max, "Requests with pages at once")
+  command
+      .add_option("--running-max", o.scheduler.running_max,
+                  "Answers under way at once: a request of n answers is n, one of n beams 2 n")
       ->check(CLI::Range(1U, 1U << 12))
       ->capture_default_str();
   command.add_option("--socket", o.socket, "The daemon's socket")->capture_default_str();
@@ -172,6 +174,7 @@ int serve(const ServeOptions& o) {
                                             .pool_tokens = o.pool_tokens,
                                             .chunk_tokens = o.chunk_tokens});
   if (!instance) return fail(instance.error());
+  if (parse_device(o.device).value().cuda) (*loaded)->let_go_of_weights();
   if (const auto valid = o.scheduler.validate(); !valid) return fail(valid.error());
   const auto client = connect(o);
   if (!client) return fail(client.error());

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "tests/gpu/attention/device_array.h"
+#include "tests/gpu/attention/late_writer.h"
 #include "tests/gpu/attention/seen_sequence.h"
 
 namespace kvtier::kernels::cuda {
@@ -33,7 +34,9 @@ class TailCase {
   std::size_t row_values() const { return std::size_t{heads_} * shape_.head_dim_k; }
   float scale() const { return 1.0F / std::sqrt(static_cast<float>(shape_.head_dim_k)); }
 
-  std::vector<Bf16> run(std::uint32_t start, std::uint32_t rows) {
+  // With `late`, the records of the blocks that the rows themselves complete are written by the
+  // kernel right before, which lets attention begin long before it writes.
+  std::vector<Bf16> run(std::uint32_t start, std::uint32_t rows, bool late = false) {
     std::vector<DeviceArray<Bf16>> page_values;
     std::vector<ExactPage> page_list(1);  // the first is no row's
     std::vector<std::uint32_t> pages_of_rows;
@@ -69,6 +72,18 @@ class TailCase {
     args.pages = pages.get();
     args.row_page = row_page.get();
     args.workspace = workspace.get();
+    const std::size_t record_bytes = shape_.layout().record_bytes;
+    const std::size_t begin = start / kTileTokens * record_bytes;
+    const std::size_t end = (start + rows) / kTileTokens * record_bytes;
+    if (late && end > begin) {
+      const DeviceArray<std::byte> right(records_->values());
+      check(cudaMemset(records_->get() + begin, 0, end - begin), "cudaMemset");
+      check(cudaDeviceSynchronize(), "cudaMemset");
+      write_late(records_->get() + begin, right.get() + begin, end - begin, nullptr);
+      tail_attention(args, nullptr);
+      check(cudaStreamSynchronize(nullptr), "tail_attention");
+      return out.values();
+    }
     tail_attention(args, nullptr);
     check(cudaStreamSynchronize(nullptr), "tail_attention");
     return out.values();
@@ -181,6 +196,23 @@ TEST_F(TailAttention, ARowHasTheSameBitsWhicheverRowsAreBesideIt) {
                     0)
               << "group " << group << " row " << at << " chunk " << chunk;
         }
+      }
+    }
+  }
+}
+
+// A piece of 17 to 64 rows lies in two blocks at least: its later rows attend, as stored, to one
+// that the kernel before has just quantised.
+TEST_F(TailAttention, WaitsForRecordsThatTheKernelBeforeStillWrites) {
+  for (const StorageFormat format : kFormats) {
+    TailCase c(shape_of(128, 2, format), 4, 900);
+    for (const auto& [start, rows] : std::vector<std::pair<std::uint32_t, std::uint32_t>>{
+             {0, 17}, {0, 64}, {15, 2}, {250, 20}, {380, 17}, {384, 32}, {700, 64}}) {
+      const auto right = c.run(start, rows);
+      for (int i = 0; i < 5; ++i) {
+        const auto out = c.run(start, rows, true);
+        ASSERT_EQ(std::memcmp(out.data(), right.data(), right.size() * sizeof(Bf16)), 0)
+            << "format " << static_cast<int>(format) << " start " << start << " rows " << rows;
       }
     }
   }
