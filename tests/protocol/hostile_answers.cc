@@ -45,7 +45,7 @@ void HostileSession::take_event(Reader message, wire::Frame& frame) {
   if (message.isExtent()) {
     const auto extent = message.getExtent();
     memory_.add(extent.getId(), frame.take_descriptor(), extent.getBytes(), extent.getSlotBytes(),
-                read_only_, who_.pool);
+                read_only_, certain_ ? who_.pool : kNoPool);
   } else if (message.isExtentGone()) {
     memory_.remove(message.getExtentGone());
   } else if (message.isReady()) {
@@ -61,7 +61,7 @@ void HostileSession::take_answer(Reader message, wire::Frame& frame, const Asked
     return take_welcome(message, frame);
   if (message.isOpened() && asked.what == wire::Message::OPEN_NAMESPACE) {
     const uid_t only = universe_.namespaces()[asked.ns].only;
-    if (only != kRoot && only != who_.user && ::geteuid() == who_.user)
+    if (certain_ && only != kRoot && only != who_.user && ::geteuid() == who_.user)
       tally_.failures.add("a client opened a namespace of a tenant that is not its own");
     opened_.push_back({message.getOpened(), asked.ns});
   } else if (message.isReserved() && asked.what == wire::Message::RESERVE) {
@@ -69,7 +69,7 @@ void HostileSession::take_answer(Reader message, wire::Frame& frame, const Asked
     take_slots(message.getReserved().getSlots(), asked);
   } else if (message.isLeased() && asked.what == wire::Message::LEASE) {
     const auto leased = message.getLeased();
-    if (leased.getSlots().size() > asked.count ||
+    if ((certain_ && leased.getSlots().size() > asked.count) ||
         leased.getSlots().size() != leased.getTiers().size()) {
       tally_.failures.add("a lease is of more blocks than were asked for");
     }
@@ -79,7 +79,7 @@ void HostileSession::take_answer(Reader message, wire::Frame& frame, const Asked
     constexpr std::size_t kLeasesMax = 512;
     if (leases_.size() > kLeasesMax) leases_.erase(leases_.begin());
   } else if (message.isCommitted() && asked.what == wire::Message::COMMIT) {
-    if (message.getCommitted() > asked.count)
+    if (certain_ && message.getCommitted() > asked.count)
       tally_.failures.add("more blocks were taken than committed");
   }
 }
@@ -97,7 +97,7 @@ void HostileSession::take_welcome(Reader message, wire::Frame& frame) {
 }
 
 void HostileSession::take_slots(capnp::List<std::uint64_t>::Reader slots, const Asked& asked) {
-  if (slots.size() > asked.count) tally_.failures.add("more slots were given than asked for");
+  if (certain_ && slots.size() > asked.count) tally_.failures.add("more slots were given than asked for");
   for (const std::uint64_t slot : slots) {
     named(slot, "reserved");
     held_.push_back({slot, asked.ns, asked.tier});
@@ -106,8 +106,7 @@ void HostileSession::take_slots(capnp::List<std::uint64_t>::Reader slots, const 
 }
 
 void HostileSession::named(std::uint64_t slot, const char* where) {
-  // One that says it has extents is not told of them.
-  if (slot == 0 || lied_ || memory_.knows(slot)) return;
+  if (slot == 0 || !certain_ || memory_.knows(slot)) return;
   tally_.failures.add(std::string("a slot was named (") + where +
                       ") of an extent that the session was not told of");
 }

@@ -37,7 +37,7 @@ void HostileSession::hello() {
                           std::min<std::size_t>(random_.odd(lineage_.size()), lineage_.size())});
         hello.setExtentsReadOnly(reader);
         // It has none of them any more, so it is not told of them again.
-        lied_ = true;
+        certain_ = false;
         const std::uint32_t more = random_.one_in(30) ? random_.below(70'000U) : random_.below(4U);
         auto extents = hello.initExtents(static_cast<unsigned>(earlier_extents_.size()) + more);
         for (unsigned i = 0; i < extents.size(); ++i) {
@@ -53,6 +53,7 @@ void HostileSession::open_namespace() {
   // What nobody else opens makes names scarce, so it is rare.
   if (random_.one_in(30)) {
     const std::string odd = universe_.odd_namespace(random_);
+    certain_ = false;  // whose it is
     return ask([&](Builder m) { m.setOpenNamespace(data_of(odd)); }, {wire::Message::ERROR});
   }
   ask([&](Builder m) { m.setOpenNamespace(data_of(universe_.namespaces()[at].encoded)); },

@@ -29,7 +29,8 @@ bool HostileSession::connect(const std::string& socket) {
 
 void HostileSession::leave() {
   connection_.reset();
-  greeted_ = lied_ = false;
+  greeted_ = false;
+  certain_ = true;
   asked_.clear();
   opened_.clear();
   held_.clear();
@@ -51,10 +52,16 @@ std::vector<std::uint64_t> HostileSession::own_slots() const {
 }
 
 void HostileSession::ask(const Fill& fill, Asked asked) {
-  // An id may be used twice, or be an event's.
-  const std::uint64_t id = random_.one_in(200) ? random_.odd(last_id_, 1) : ++last_id_;
   constexpr std::size_t kAskedMax = 4096;
-  if (id != 0 && asked_.size() < kAskedMax) asked_[id] = asked;
+  if (random_.one_in(200)) {
+    // An event's, one that waits for its answer already, or any. Nothing comes of the answer.
+    const std::uint64_t odd[]{0, last_id_, ~0ULL, random_.next() | 1ULL << 63};
+    const std::uint64_t id = random_.pick(odd);
+    asked_.erase(id);
+    return deliver(fill, id);
+  }
+  const std::uint64_t id = ++last_id_;
+  if (asked_.size() < kAskedMax) asked_[id] = asked;
   deliver(fill, id);
 }
 
@@ -84,6 +91,7 @@ void HostileSession::deliver_as(Manner manner, Bytes frame) {
       return send(frame);
     case Manner::mutated:
       tally_.did(Act::mutated);
+      certain_ = false;
       mutate_words(frame, random_);
       return send(frame);
     case Manner::broken_header:

@@ -125,7 +125,9 @@ class HostileSession {
   std::optional<RawConnection> connection_;
   SeenMemory memory_;
   Manner manner_ = Manner::whole;
-  bool greeted_ = false, read_only_ = false, lied_ = false;
+  bool greeted_ = false, read_only_ = false;
+  // It knows what it has said: nothing was garbled, and it has not claimed what it has not.
+  bool certain_ = true;
   std::uint64_t last_id_ = 0, client_ = 0;
   std::map<std::uint64_t, Asked> asked_;
   std::uint32_t silent_ = 0;  // times that it waited for nothing

@@ -48,14 +48,15 @@ Universe::Universe() {
 }
 
 std::size_t Universe::pick(Random& random, uid_t user) const {
-  // What is another's is asked for now and then.
+  // What is another's is asked for now and then. He who is apart stays apart, so that it is known
+  // whose memory he is given.
   for (int i = 0; i < 64; ++i) {
     const std::size_t at = random.below(namespaces_.size());
     const uid_t only = namespaces_[at].only;
     const bool mine = user == kApart ? only == kApart : only == kRoot;
-    if (mine || random.one_in(200)) return at;
+    if (mine || (user != kApart && random.one_in(200))) return at;
   }
-  return 0;
+  return user == kApart ? namespaces_.size() - 1 : 0;
 }
 
 std::vector<TestBlock> Universe::prompt(Random& random, std::size_t ns) const {

@@ -26,7 +26,7 @@ inline constexpr uid_t kHonest = 61005;
 inline constexpr uid_t kProbe = 61006;
 
 // Pools of extents, as the daemon keeps them apart.
-inline constexpr std::uint8_t kSharedPool = 1, kApartPool = 2;
+inline constexpr std::uint8_t kNoPool = 0, kSharedPool = 1, kApartPool = 2;  // 0: not known
 
 // One that hostile clients open.
 struct KnownNamespace {
