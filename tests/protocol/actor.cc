@@ -83,30 +83,43 @@ void Actor::say(HostileSession& session) {
     Say say;
     std::uint32_t weight;
   };
-  static constexpr Weighted kSay[]{
-      {&HostileSession::lease, 220},        {&HostileSession::release, 150},
-      {&HostileSession::reserve, 150},      {&HostileSession::commit, 220},
-      {&HostileSession::abandon, 60},       {&HostileSession::release_partly, 40},
-      {&HostileSession::open_namespace, 20}, {&HostileSession::report, 40},
-      {&HostileSession::let_go, 8},         {&HostileSession::status, 10},
-      {&HostileSession::list, 5},           {&HostileSession::flush, 4},
-      {&HostileSession::hello, 1},          {&HostileSession::wrong_way, 1},
-      {&HostileSession::hollow_list, 1}};
+  static constexpr Weighted kSay[]{{&HostileSession::lease, 220},
+                                   {&HostileSession::release, 150},
+                                   {&HostileSession::reserve, 150},
+                                   {&HostileSession::commit, 220},
+                                   {&HostileSession::abandon, 60},
+                                   {&HostileSession::release_partly, 40},
+                                   {&HostileSession::open_namespace, 20},
+                                   {&HostileSession::report, 40},
+                                   {&HostileSession::let_go, 8},
+                                   {&HostileSession::status, 10},
+                                   {&HostileSession::list, 5},
+                                   {&HostileSession::flush, 4},
+                                   {&HostileSession::hello, 1},
+                                   {&HostileSession::wrong_way, 1},
+                                   {&HostileSession::hollow_list, 1}};
   std::uint32_t total = 0;
   for (const auto& one : kSay) total += one.weight;
   std::uint32_t at = random_.below(total);
   for (const auto& one : kSay) {
-    if (at < one.weight) return (session.*one.say)();
-    at -= one.weight;
+    if (at >= one.weight) {
+      at -= one.weight;
+      continue;
+    }
+    const bool writes = one.say == &HostileSession::reserve || one.say == &HostileSession::commit ||
+                        one.say == &HostileSession::abandon;
+    // One that may not write tries it, and mostly reads.
+    if (who_.reader && writes && !random_.one_in(20)) return session.lease();
+    return (session.*one.say)();
   }
 }
 
 void Actor::administer(HostileSession& session) {
   static constexpr Say kAdmin[]{
-      &HostileSession::list,    &HostileSession::status,    &HostileSession::drop,
-      &HostileSession::inspect, &HostileSession::inspect,   &HostileSession::pin,
-      &HostileSession::unpin,   &HostileSession::sessions,  &HostileSession::set_quota,
-      &HostileSession::scrub,   &HostileSession::inspect,   &HostileSession::drop};
+      &HostileSession::list,    &HostileSession::status,   &HostileSession::drop,
+      &HostileSession::inspect, &HostileSession::inspect,  &HostileSession::pin,
+      &HostileSession::unpin,   &HostileSession::sessions, &HostileSession::set_quota,
+      &HostileSession::scrub,   &HostileSession::inspect,  &HostileSession::drop};
   if (random_.one_in(200)) return session.invalidate();
   (session.*random_.pick(kAdmin))();
 }

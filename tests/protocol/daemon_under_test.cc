@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -44,7 +45,8 @@ std::uint16_t free_port() {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof address;
   auto* const where = reinterpret_cast<sockaddr*>(&address);
-  if (::bind(fd.get(), where, length) != 0 || ::getsockname(fd.get(), where, &length) != 0) return 0;
+  if (::bind(fd.get(), where, length) != 0 || ::getsockname(fd.get(), where, &length) != 0)
+    return 0;
   return ntohs(address.sin_port);
 }
 
@@ -53,6 +55,29 @@ std::string content_of(const std::filesystem::path& file, std::size_t bytes_max)
   text << std::ifstream(file).rdbuf();
   const std::string all = text.str();
   return all.size() > bytes_max ? "..." + all.substr(all.size() - bytes_max) : all;
+}
+
+// The body of the answer, empty where none comes within seconds.
+std::string http_get(std::uint16_t port, const std::string& path) {
+  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const timeval patience{5, 0};
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  const std::string request =
+      "GET " + path + " HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
+  if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
+      ::send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL) < 0) {
+    return {};
+  }
+  std::string answer;
+  char bytes[16384];
+  for (ssize_t got; (got = ::recv(fd.get(), bytes, sizeof bytes, 0)) > 0;)
+    answer.append(bytes, static_cast<std::size_t>(got));
+  const auto body = answer.find("\r\n\r\n");
+  return body == std::string::npos ? std::string() : answer.substr(body + 4);
 }
 
 void set_sanitizers(const std::filesystem::path& folder) {
@@ -100,8 +125,8 @@ void DaemonUnderTest::write_config(const Reloadable& now) const {
 
 pid_t DaemonUnderTest::spawn() const {
   const std::string config = (folder_ / "kvtierd.toml").string();
-  const UniqueFd output(::open((folder_ / "output").c_str(),
-                               O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600));
+  const UniqueFd output(
+      ::open((folder_ / "output").c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600));
   if (manager_) return manager_->start({program_, "--config", config}, output.get());
   const pid_t pid = ::fork();
   KVTIER_CHECK(pid >= 0);
@@ -175,14 +200,15 @@ std::vector<std::string> DaemonUnderTest::sanitizer_reports() const {
   return reports;
 }
 
-double DaemonUnderTest::longest_turn_ms() const {
-  const auto answer = daemon::testing::http_get(http_port_, "/metrics");
-  double longest = -1;
-  for (const auto& [name, value] : daemon::testing::parse_metrics(answer.body)) {
-    if (name.find("turn") != std::string::npos && name.find("_max") != std::string::npos)
-      longest = std::max(longest, value * 1000);
+// Only of the last 30 to 60 seconds, so it is to be asked for more often.
+void DaemonUnderTest::note_turns() {
+  const auto metrics = daemon::testing::parse_metrics(http_get(http_port_, "/metrics"));
+  for (const auto& [name, seconds] : metrics) {
+    if (name.find("control_turn") == std::string::npos || name.find("_max") == std::string::npos)
+      continue;
+    double& longest = turns_ms_[name.substr(0, name.find('{'))];
+    longest = std::max(longest, seconds * 1000);
   }
-  return longest;
 }
 
 }  // namespace kvtier::protocol

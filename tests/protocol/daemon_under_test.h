@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,9 +35,9 @@ class DaemonUnderTest {
   // Of the process, and of what sanitizers wrote.
   std::string last_words() const;
   std::vector<std::string> sanitizer_reports() const;
-  // The longest turn of the control thread that its metrics know, in milliseconds; below 0: they
-  // know of none.
-  double longest_turn_ms() const;
+  // Takes the longest turns of the control thread, in milliseconds, as its metrics have them now.
+  void note_turns();
+  const std::map<std::string, double>& turns_ms() const noexcept { return turns_ms_; }
   Reloadable as_configured() const;
 
  private:
@@ -52,6 +53,7 @@ class DaemonUnderTest {
   std::unique_ptr<ServiceManager> manager_;  // where its memory is to outlive it
   pid_t pid_ = -1;
   int status_ = 0;
+  std::map<std::string, double> turns_ms_;  // by the metric's name
 };
 
 }  // namespace kvtier::protocol

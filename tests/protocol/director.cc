@@ -45,6 +45,8 @@ pid_t spawn(uid_t user, int nice, const std::function<void()>& work) {
   ::_exit(0);
 }
 
+constexpr seconds kNoteEvery{20};
+
 class Round {
  public:
   Round(const RunOptions& options, const Setting& setting, std::size_t number, Tally& tally)
@@ -89,9 +91,8 @@ class Round {
 
   void bystanders() {
     const bool may_be_ended = setting_.restarts;
-    others_.push_back(spawn(kHonest, 0, [&] {
-      run_honest_client(daemon_->socket(), tally_, options_.seed);
-    }));
+    others_.push_back(
+        spawn(kHonest, 0, [&] { run_honest_client(daemon_->socket(), tally_, options_.seed); }));
     others_.push_back(
         spawn(kProbe, 0, [&] { run_probe(daemon_->socket(), tally_, may_be_ended); }));
   }
@@ -116,7 +117,7 @@ class Round {
     const std::uint64_t first = tally_.operations;
     tally_.fuzzing = true;
     for (std::size_t at = 0; at < options_.actors; ++at) start_actor(at);
-    auto reload_at = Clock::now();
+    auto reload_at = Clock::now(), note_at = reload_at + kNoteEvery;
     bool killed = !setting_.restarts;
     while (fine() && tally_.operations < operations_until && Clock::now() < until) {
       ::poll(nullptr, 0, 5);
@@ -125,6 +126,10 @@ class Round {
       if (Clock::now() > reload_at) {
         reload();
         reload_at = Clock::now() + milliseconds(300 + random_.below(700U));
+      }
+      if (Clock::now() > note_at && setting_.descriptors_max == 0) {
+        daemon_->note_turns();
+        note_at = Clock::now() + kNoteEvery;
       }
       if (!killed && tally_.operations > (first + operations_until) / 2) {
         killed = true;
@@ -182,16 +187,17 @@ class Round {
       tally_.failures.add("the honest client is not served after the hostile have gone");
     daemon::testing::WireClient client(daemon_->socket());
     std::optional<daemon::testing::WireClient::Status> last;
-    const bool welcome = client.request(
-        [](auto m) { m.initHello().setVersion(wire::kProtocolVersion); });
+    const bool welcome =
+        client.request([](auto m) { m.initHello().setVersion(wire::kProtocolVersion); });
     // The honest client, the probe, and this one.
-    const bool gone = welcome && comes_to_hold(
-                                     [&] {
-                                       last = client.status();
-                                       return !last || (last->sessions <= 3 &&
-                                                        last->quarantined == 0 && last->leases <= 8);
-                                     },
-                                     Clock::now());
+    const bool gone =
+        welcome &&
+        comes_to_hold(
+            [&] {
+              last = client.status();
+              return !last || (last->sessions <= 3 && last->quarantined == 0 && last->leases <= 8);
+            },
+            Clock::now());
     if (gone && last) return;
     if (!last) return tally_.failures.add("status is not answered after the hostile have gone");
     tally_.failures.add("of the hostile stay: " + std::to_string(last->sessions) + " sessions, " +
@@ -216,10 +222,12 @@ class Round {
   }
 
   void end() {
-    if (daemon_->running()) longest_turn_ms_ = daemon_->longest_turn_ms();
-    if (longest_turn_ms_ > options_.turn_ms_max && options_.turn_ms_max > 0)
-      tally_.failures.add("a turn of the control thread took " + std::to_string(longest_turn_ms_) +
-                          " ms");
+    if (daemon_->running()) daemon_->note_turns();
+    for (const auto& [name, ms] : daemon_->turns_ms()) {
+      std::printf("  %s: %.1f ms\n", name.c_str(), ms);
+      if (options_.turn_ms_max > 0 && ms > options_.turn_ms_max)
+        tally_.failures.add("a turn of the control thread took " + std::to_string(ms) + " ms");
+    }
     tally_.round_over = tally_.stop = true;
     std::map<pid_t, std::size_t> others;
     for (const pid_t pid : others_) others[pid] = 0;
@@ -227,9 +235,6 @@ class Round {
     end_all(others);
     if (tally_.honest.blocks_wrong > 0) tally_.failures.add("the honest client has wrong blocks");
     if (auto good = daemon_->stop(); !good) tally_.failures.add(good.error().message);
-    std::printf("  longest turn of the control thread: %s\n",
-                longest_turn_ms_ < 0 ? "not in the metrics"
-                                     : (std::to_string(longest_turn_ms_) + " ms").c_str());
     const auto reports = daemon_->sanitizer_reports();
     if (!reports.empty()) tally_.failures.add("a sanitizer has reported");
     for (const auto& report : reports) std::printf("%s\n", report.c_str());
@@ -246,7 +251,6 @@ class Round {
   std::vector<pid_t> others_;
   std::map<pid_t, std::size_t> actors_;
   std::uint64_t incarnation_ = 0;
-  double longest_turn_ms_ = -1;
   bool over_ = false;
 };
 

@@ -14,10 +14,10 @@ struct RunOptions {
   std::uint64_t operations = 100'000;  // of the whole run
   std::chrono::seconds time{600};      // of the whole run, at most
   std::uint32_t actors = 8;
-  int nice = 10;                       // of the hostile, so that the daemon is what is measured
-  std::string only;                    // the one setting to run; empty: all
-  double turn_ms_max = 0;              // 0: not judged
-  double slowdown_max = 0;             // of the honest client's p99; 0: not judged
+  int nice = 10;            // of the hostile, so that the daemon is what is measured
+  std::string only;         // the one setting to run; empty: all
+  double turn_ms_max = 0;   // 0: not judged
+  double slowdown_max = 0;  // of the honest client's p99; 0: not judged
 };
 
 // Prints what was done and found. Whether all of it is as it must be.

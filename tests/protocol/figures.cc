@@ -20,16 +20,16 @@ std::map<std::size_t, std::string> names_of_messages() {
 }
 
 void print_count(const std::string& name, std::uint64_t count) {
-  if (count > 0) std::printf("  %-18s %llu\n", name.c_str(), static_cast<unsigned long long>(count));
+  if (count > 0)
+    std::printf("  %-18s %llu\n", name.c_str(), static_cast<unsigned long long>(count));
 }
 
 void print_latencies(const char* what, const Latencies& alone, const Latencies& beside) {
   const auto print = [](const Latencies& l) {
-    std::printf("p50 %lld, p99 %lld, max %lld us (%llu)",
-                static_cast<long long>(l.quantile(0.5).count()),
-                static_cast<long long>(l.quantile(0.99).count()),
-                static_cast<long long>(l.max().count()),
-                static_cast<unsigned long long>(l.count()));
+    std::printf(
+        "p50 %lld, p99 %lld, max %lld us (%llu)", static_cast<long long>(l.quantile(0.5).count()),
+        static_cast<long long>(l.quantile(0.99).count()), static_cast<long long>(l.max().count()),
+        static_cast<unsigned long long>(l.count()));
   };
   std::printf("  %-18s alone ", what);
   print(alone);
@@ -53,6 +53,10 @@ void print_figures(const Tally& tally) {
   std::printf("came back:\n");
   for (std::size_t i = 0; i < Tally::kMessages; ++i) print_count(name_of(i), tally.answered[i]);
   print_count("connections ended", tally.ended);
+  print_count("slots given", tally.slots_given);
+  print_count("blocks taken", tally.blocks_taken);
+  print_count("blocks leased", tally.blocks_leased);
+  print_count("blocks from disk", tally.blocks_read);
   std::printf("errors among them:\n");
   for (std::size_t i = 1; i < Tally::kCodes; ++i)
     print_count(name(static_cast<Errc>(i)), tally.refused[i]);

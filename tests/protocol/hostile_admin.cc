@@ -1,4 +1,7 @@
 // What a hostile session asks as an administrator would, who it may be.
+#include <array>
+#include <cstring>
+
 #include "tests/protocol/hostile_session.h"
 
 namespace kvtier::protocol {
@@ -11,13 +14,15 @@ capnp::Data::Reader data_of(const auto& value) {
 }  // namespace
 
 void HostileSession::fill_filter(wire::NamespaceFilter::Builder filter) {
-  const NamespaceId id = random_.pick(universe_.namespaces()).id;
+  std::array<kj::byte, 64> id{};
+  const NamespaceId& known = random_.pick(universe_.namespaces()).id;
+  std::memcpy(id.data(), &known, sizeof known);
   constexpr const char* kModels[]{"m", "n", "none", "m@1"};
   switch (random_.below(4U)) {
     case 0:
       break;
     case 1:
-      filter.setId({reinterpret_cast<const kj::byte*>(&id), random_.odd<std::size_t>(16, 60) % 64});
+      filter.setId({id.data(), random_.odd<std::size_t>(16, 60) % id.size()});
       break;
     default:
       filter.setModel(random_.pick(kModels));

@@ -33,12 +33,13 @@ void HostileSession::take_message(Reader message, wire::Frame& frame) {
       return tally_.failures.add("the daemon sent an error of no kind");
     ++tally_.refused[code];
   }
+  if (message.isWelcome()) take_welcome(message, frame);
   if (message.getId() == 0) return take_event(message, frame);
   const auto at = asked_.find(message.getId());
   if (at == asked_.end()) return;
   const Asked asked = at->second;
   asked_.erase(at);
-  take_answer(message, frame, asked);
+  take_answer(message, asked);
 }
 
 void HostileSession::take_event(Reader message, wire::Frame& frame) {
@@ -52,13 +53,12 @@ void HostileSession::take_event(Reader message, wire::Frame& frame) {
     const auto slots = message.getReady().getSlots();
     if (slots.size() != message.getReady().getBlocks().size())
       tally_.failures.add("a ready event has not as many slots as blocks");
+    tally_.blocks_read += slots.size();
     for (const std::uint64_t slot : slots) named(slot, "ready");
   }
 }
 
-void HostileSession::take_answer(Reader message, wire::Frame& frame, const Asked& asked) {
-  if (message.isWelcome() && asked.what == wire::Message::HELLO)
-    return take_welcome(message, frame);
+void HostileSession::take_answer(Reader message, const Asked& asked) {
   if (message.isOpened() && asked.what == wire::Message::OPEN_NAMESPACE) {
     const uid_t only = universe_.namespaces()[asked.ns].only;
     if (certain_ && only != kRoot && only != who_.user && ::geteuid() == who_.user)
@@ -74,11 +74,13 @@ void HostileSession::take_answer(Reader message, wire::Frame& frame, const Asked
       tally_.failures.add("a lease is of more blocks than were asked for");
     }
     for (const std::uint64_t slot : leased.getSlots()) named(slot, "leased");
+    tally_.blocks_leased += leased.getSlots().size();
     leases_.push_back(leased.getLease());
     tally_.leases[tally_.any_lease++ % tally_.leases.size()] = leased.getLease();
     constexpr std::size_t kLeasesMax = 512;
     if (leases_.size() > kLeasesMax) leases_.erase(leases_.begin());
   } else if (message.isCommitted() && asked.what == wire::Message::COMMIT) {
+    tally_.blocks_taken += message.getCommitted();
     if (certain_ && message.getCommitted() > asked.count)
       tally_.failures.add("more blocks were taken than committed");
   }
@@ -97,7 +99,9 @@ void HostileSession::take_welcome(Reader message, wire::Frame& frame) {
 }
 
 void HostileSession::take_slots(capnp::List<std::uint64_t>::Reader slots, const Asked& asked) {
-  if (certain_ && slots.size() > asked.count) tally_.failures.add("more slots were given than asked for");
+  if (certain_ && slots.size() > asked.count)
+    tally_.failures.add("more slots were given than asked for");
+  tally_.slots_given += slots.size();
   for (const std::uint64_t slot : slots) {
     named(slot, "reserved");
     held_.push_back({slot, asked.ns, asked.tier});

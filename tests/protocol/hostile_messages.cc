@@ -26,9 +26,9 @@ void HostileSession::hello() {
         hello.setFeatures(random_.odd(wire::kFeatures));
         hello.setName(random_.one_in(30) ? std::string(random_.below(5000U), '\x1b') : who_.kind);
         if (random_.one_in(4)) {
-          std::array<std::byte, 16> gpu{};
-          gpu.back() = static_cast<std::byte>(random_.below(3U));
-          hello.setGpu({reinterpret_cast<const kj::byte*>(gpu.data()), random_.odd<std::size_t>(16) % 64});
+          std::array<kj::byte, 64> gpu{};
+          gpu[15] = static_cast<kj::byte>(random_.below(3U));
+          hello.setGpu({gpu.data(), random_.odd<std::size_t>(16) % gpu.size()});
         }
         hello.setReadOnly(reader);
         hello.setClient(random_.one_in(3) ? client_ : random_.odd(client_, 2));
@@ -121,8 +121,8 @@ void HostileSession::release_partly() {
 void HostileSession::reserve() {
   const Opened in = pick_opened();
   const Tier tier = random_.one_in(3) ? Tier::device : Tier::host;
-  const std::uint32_t count = random_.odd(
-      random_.one_in(40) ? 200 + random_.below(1000U) : 1 + random_.below(8U), 100);
+  const std::uint32_t count =
+      random_.odd(random_.one_in(40) ? 200 + random_.below(1000U) : 1 + random_.below(8U), 100);
   ask(
       [&](Builder m) {
         auto reserve = m.initReserve();
@@ -155,8 +155,8 @@ void HostileSession::fill_block(wire::Commit::Block::Builder out, const TestBloc
   std::vector<Held> kept;
   for (const Held& held : held_) {
     const bool other_tier = slots.empty() || (held.slot >> 32) != (slots[0] >> 32);
-    const bool take = held.ns == ns && slots.size() < 2 && other_tier &&
-                      (slots.empty() || random_.one_in(2));
+    const bool take =
+        held.ns == ns && slots.size() < 2 && other_tier && (slots.empty() || random_.one_in(2));
     if (take) {
       slots.push_back(held.slot);
     } else {
@@ -198,15 +198,15 @@ void HostileSession::commit() {
         auto commit = m.initCommit();
         commit.setNs(in.handle);
         auto blocks = commit.initBlocks(count);
-        for (unsigned i = 0; i < count; ++i) fill_block(blocks[i], prompt[i % prompt.size()], in.ns);
+        for (unsigned i = 0; i < count; ++i)
+          fill_block(blocks[i], prompt[i % prompt.size()], in.ns);
       },
       {wire::Message::COMMIT, in.ns, count});
 }
 
 void HostileSession::abandon() {
   tell([&](Builder m) {
-    const std::uint32_t count =
-        random_.one_in(300) ? random_.below(100'000U) : random_.below(6U);
+    const std::uint32_t count = random_.one_in(300) ? random_.below(100'000U) : random_.below(6U);
     auto list = m.initAbandon(count);
     for (unsigned i = 0; i < count; ++i) {
       std::uint64_t slot = slot_to_name();
@@ -241,15 +241,15 @@ void HostileSession::report() {
     }
     report.setHeaderFaults(random_.odd<std::uint64_t>(1));
     report.setProofFaults(random_.odd<std::uint64_t>(0));
-    auto dropped = report.initDropped(random_.odd(4U, 30) % 4000);
+    auto dropped = report.initDropped(random_.odd(4U, 80) % 4000);
     for (unsigned i = 0; i < dropped.size(); ++i) dropped.set(i, random_.odd<std::uint64_t>(2, 20));
     auto keys = report.initBadKeys(random_.one_in(100) ? random_.below(400U) : random_.below(3U));
     for (unsigned i = 0; i < keys.size(); ++i) {
       if (const auto key = pick_key()) keys.set(i, data_of(*key));
     }
-    auto loads = report.initLoads(random_.odd(3U, 30) % 4000);
+    auto loads = report.initLoads(random_.odd(3U, 80) % 4000);
     for (auto timing : loads) {
-      timing.initBuckets(random_.odd(32U, 30) % 200);
+      timing.initBuckets(random_.odd(20U, 80) % 200);
       timing.setSumUs(random_.odd<std::uint64_t>(100, 20));
     }
     report.initWriteBacks().setBytes(random_.odd<std::uint64_t>(100, 20));

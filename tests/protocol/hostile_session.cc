@@ -29,7 +29,7 @@ bool HostileSession::connect(const std::string& socket) {
 
 void HostileSession::leave() {
   connection_.reset();
-  greeted_ = false;
+  greeted_ = read_only_ = false;
   certain_ = true;
   asked_.clear();
   opened_.clear();
@@ -134,9 +134,9 @@ void HostileSession::send_with_descriptors(const Bytes& frame) {
     return send(frame);
   }
   std::vector<UniqueFd> kinds;
-  for (const int fd : {pipe_ends[0], pipe_ends[1], pair[0], pair[1],
-                       ::open("/dev/null", O_RDONLY | O_CLOEXEC), ::eventfd(0, EFD_CLOEXEC),
-                       ::epoll_create1(EPOLL_CLOEXEC), ::dup(connection_->fd())}) {
+  for (const int fd :
+       {pipe_ends[0], pipe_ends[1], pair[0], pair[1], ::open("/dev/null", O_RDONLY | O_CLOEXEC),
+        ::eventfd(0, EFD_CLOEXEC), ::epoll_create1(EPOLL_CLOEXEC), ::dup(connection_->fd())}) {
     if (fd >= 0) kinds.emplace_back(fd);
   }
   std::vector<int> sent;
@@ -153,13 +153,18 @@ void HostileSession::send_with_descriptors(const Bytes& frame) {
 void HostileSession::flood() {
   tally_.did(Act::flood);
   static constexpr void (HostileSession::*kKinds[])(){
-      &HostileSession::status, &HostileSession::list,  &HostileSession::lease,
+      &HostileSession::status,  &HostileSession::list,     &HostileSession::lease,
       &HostileSession::reserve, &HostileSession::sessions, &HostileSession::hello,
       &HostileSession::flush,   &HostileSession::inspect};
   const auto kind = random_.pick(kKinds);
   for (std::uint32_t i = 20 + random_.below(random_.one_in(6) ? 3000U : 300U); i > 0 && connection_;
        --i) {
     (this->*kind)();
+  }
+  // What takes more than one message to answer, when there may be no room for one.
+  for (std::uint32_t i = random_.below(6U); i > 0 && connection_; --i) {
+    reserve();
+    lease();
   }
 }
 

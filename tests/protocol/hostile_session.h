@@ -40,7 +40,7 @@ class HostileSession {
   bool connect(const std::string& socket);
   bool connected() const noexcept { return connection_.has_value(); }
   bool greeted() const noexcept { return greeted_; }
-  void leave();       // with all that it holds
+  void leave();  // with all that it holds
   void half_close();
   // Takes what has come; waits for something for at most `wait_ms`.
   void take(int wait_ms);
@@ -72,8 +72,8 @@ class HostileSession {
   void unpin();
   void invalidate();
   void sessions();
-  void wrong_way();      // what only a daemon says
-  void hollow_list();    // a list of more elements than its frame has bytes
+  void wrong_way();    // what only a daemon says
+  void hollow_list();  // a list of more elements than its frame has bytes
   // Many of one kind, whose answers nobody takes.
   void flood();
 
@@ -105,7 +105,7 @@ class HostileSession {
 
   void take_message(Reader message, wire::Frame& frame);
   void take_event(Reader message, wire::Frame& frame);
-  void take_answer(Reader message, wire::Frame& frame, const Asked& asked);
+  void take_answer(Reader message, const Asked& asked);
   void take_welcome(Reader message, wire::Frame& frame);
   void take_slots(capnp::List<std::uint64_t>::Reader slots, const Asked& asked);
   void named(std::uint64_t slot, const char* where);

@@ -33,7 +33,6 @@ int main(int argc, char** argv) {
   if (random_seed) options.seed = std::random_device{}();
   options.time = std::chrono::seconds(seconds);
   std::signal(SIGPIPE, SIG_IGN);
-  if (::geteuid() != 0)
-    std::printf("not root: all are one user, and no rights are tried\n");
+  if (::geteuid() != 0) std::printf("not root: all are one user, and no rights are tried\n");
   return kvtier::protocol::run(options) ? 0 : 1;
 }

@@ -72,12 +72,8 @@ void mutate_words(Bytes& frame, Random& random) {
 void break_header(Bytes& frame, Random& random) {
   wire::FrameHeader header;
   std::memcpy(&header, frame.data(), sizeof header);
-  constexpr std::uint32_t kLengths[]{0,
-                                     7,
-                                     wire::kFrameBytesMax + 8,
-                                     0xFFFFFFFF,
-                                     0xFFFFFFF8,
-                                     0x80000000};
+  constexpr std::uint32_t kLengths[]{0,          7,          wire::kFrameBytesMax + 8,
+                                     0xFFFFFFFF, 0xFFFFFFF8, 0x80000000};
   switch (random.below(5U)) {
     case 0:
       header.magic = random.odd(header.magic, 1);

@@ -57,8 +57,8 @@ void SeenMemory::add(std::uint32_t id, UniqueFd fd, std::uint64_t bytes, std::ui
   Extent extent;
   extent.slot_bytes = slot_bytes;
   extent.writable = !reader;
-  auto memory = Mapping::map(fd.get(), bytes,
-                             reader ? Mapping::Access::read : Mapping::Access::read_write);
+  auto memory =
+      Mapping::map(fd.get(), bytes, reader ? Mapping::Access::read : Mapping::Access::read_write);
   if (!memory) {
     tally_.failures.add(std::string("an extent cannot be mapped: ") + std::strerror(errno));
   } else {
@@ -101,7 +101,7 @@ std::span<std::byte> SeenMemory::record(std::uint64_t slot) const {
   if (at == extents_.end() || !at->second.writable || !knows(slot) || !at->second.memory) return {};
   const Extent& extent = at->second;
   return extent.bytes().subspan(static_cast<std::uint32_t>(slot) * extent.slot_bytes,
-                                       extent.slot_bytes);
+                                extent.slot_bytes);
 }
 
 SeenMemory::Extent* SeenMemory::any(Random& random) {
@@ -132,7 +132,8 @@ void SeenMemory::scribble(Random& random, std::span<const std::uint64_t> own) {
   const std::size_t first = random.one_in(2) ? 0 : random.below(into.size());
   const std::size_t bytes =
       std::min<std::size_t>(into.size() - first, random.one_in(4) ? into.size() : 256);
-  for (std::size_t i = 0; i < bytes; i += 8) into[first + i] = static_cast<std::byte>(random.next());
+  for (std::size_t i = 0; i < bytes; i += 8)
+    into[first + i] = static_cast<std::byte>(random.next());
 }
 
 void SeenMemory::punch(Random& random) {
@@ -171,7 +172,7 @@ void SeenMemory::resize(Random& random) {
 void SeenMemory::advise(Random& random) {
   const Extent* extent = any(random);
   if (extent == nullptr) return;
-  constexpr int kAdvice[]{MADV_DONTNEED, MADV_REMOVE,    MADV_COLD,       MADV_PAGEOUT,
+  constexpr int kAdvice[]{MADV_DONTNEED, MADV_REMOVE,   MADV_COLD,       MADV_PAGEOUT,
                           MADV_WILLNEED, MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_DONTDUMP};
   const auto bytes = extent->bytes();
   const std::size_t first = random.below(bytes.size() / 4096) * 4096;

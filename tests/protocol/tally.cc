@@ -86,8 +86,8 @@ void ExtentOwners::clear() noexcept {
 }
 
 Tally* Tally::share() {
-  void* const at = ::mmap(nullptr, sizeof(Tally), PROT_READ | PROT_WRITE,
-                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const at =
+      ::mmap(nullptr, sizeof(Tally), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   return at == MAP_FAILED ? nullptr : new (at) Tally;
 }
 

@@ -15,31 +15,32 @@ namespace kvtier::protocol {
 // What a hostile client does beside sending whole messages, which are counted by their kind.
 enum class Act : std::uint8_t {
   connect,
-  disconnect,      // with all that it holds
-  half_close,      // sends no more and reads on
-  die,             // the process, at once
-  mutated,         // a message with words of it changed
-  broken_header,   // a frame whose header breaks a rule
-  truncated,       // a frame that ends early, and the connection with it
-  trickled,        // byte by byte
-  descriptors,     // descriptors with what has none
-  flood,           // requests whose answers are not read
-  crowd,           // many connections that say nothing
-  storm,           // many sessions one after the other
-  scribble,        // over records in shared memory
-  scribble_late,   // from a thread, while the daemon is asked to look at them
-  punch,           // a hole into shared memory
-  seal,            // shared memory against the daemon or others
-  resize,          // shared memory
-  advise,          // the kernel, about shared memory
-  overreach,       // asks for access that the session may not have
+  disconnect,     // with all that it holds
+  half_close,     // sends no more and reads on
+  die,            // the process, at once
+  mutated,        // a message with words of it changed
+  broken_header,  // a frame whose header breaks a rule
+  truncated,      // a frame that ends early, and the connection with it
+  trickled,       // byte by byte
+  descriptors,    // descriptors with what has none
+  flood,          // requests whose answers are not read
+  crowd,          // many connections that say nothing
+  storm,          // many sessions one after the other
+  scribble,       // over records in shared memory
+  scribble_late,  // from a thread, while the daemon is asked to look at them
+  punch,          // a hole into shared memory
+  seal,           // shared memory against the daemon or others
+  resize,         // shared memory
+  advise,         // the kernel, about shared memory
+  overreach,      // asks for access that the session may not have
   read_directory,
   idle,
 };
 inline constexpr std::array kActNames{
-    "connect",  "disconnect",    "half close", "die",   "mutated",       "broken header", "truncated",
-    "trickled", "descriptors",   "flood",      "crowd", "storm",         "scribble",      "scribble late",
-    "punch",    "seal",          "resize",     "advise", "overreach",    "read directory", "idle"};
+    "connect",   "disconnect",     "half close",  "die",   "mutated", "broken header",
+    "truncated", "trickled",       "descriptors", "flood", "crowd",   "storm",
+    "scribble",  "scribble late",  "punch",       "seal",  "resize",  "advise",
+    "overreach", "read directory", "idle"};
 inline constexpr std::size_t kActs = kActNames.size();
 static_assert(kActs == static_cast<std::size_t>(Act::idle) + 1);
 
@@ -96,11 +97,12 @@ struct Tally {
   std::array<std::atomic<std::uint64_t>, kMessages> sent{}, answered{};
   std::array<std::atomic<std::uint64_t>, kCodes> refused{};
   std::array<std::atomic<std::uint64_t>, kActs> acts{};
-  std::atomic<std::uint64_t> ended{0};     // connections, by the daemon
+  std::atomic<std::uint64_t> ended{0};  // connections, by the daemon
+  std::atomic<std::uint64_t> slots_given{0}, blocks_taken{0}, blocks_leased{0}, blocks_read{0};
   std::atomic<std::uint64_t> operations{0};
-  std::atomic<bool> stop{false};           // the hostile
-  std::atomic<bool> fuzzing{false};        // the hostile are there
-  std::atomic<bool> round_over{false};     // everybody else
+  std::atomic<bool> stop{false};        // the hostile
+  std::atomic<bool> fuzzing{false};     // the hostile are there
+  std::atomic<bool> round_over{false};  // everybody else
   Failures failures;
   ExtentOwners owners;
   // Slots and leases that somebody has or had, for those to name who have not.
@@ -109,7 +111,8 @@ struct Tally {
 
   struct Honest {
     Latencies lease[2], memory[2], disk[2];  // alone, and beside the hostile
-    std::atomic<std::uint64_t> blocks_right{0}, blocks_wrong{0}, blocks_missed{0}, blocks_written{0};
+    std::atomic<std::uint64_t> blocks_right{0}, blocks_wrong{0}, blocks_missed{0},
+        blocks_written{0};
     std::atomic<std::uint64_t> deadlines{0}, connects{0};
     std::atomic<bool> connected{false}, warm{false};
   } honest;

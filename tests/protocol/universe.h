@@ -20,8 +20,8 @@ using daemon::testing::TestBlock;
 inline constexpr uid_t kRoot = 0;
 inline constexpr uid_t kWriter = 61001;
 inline constexpr uid_t kOtherWriter = 61002;
-inline constexpr uid_t kReader = 61003;    // in read_only_users
-inline constexpr uid_t kApart = 61004;     // of the isolated tenant, and of no other
+inline constexpr uid_t kReader = 61003;  // in read_only_users
+inline constexpr uid_t kApart = 61004;   // of the isolated tenant, and of no other
 inline constexpr uid_t kHonest = 61005;
 inline constexpr uid_t kProbe = 61006;
 
@@ -34,7 +34,7 @@ struct KnownNamespace {
   NamespaceId id;
   RecordLayout layout;
   std::string encoded;
-  uid_t only = kRoot;       // whose it is; root: everybody's
+  uid_t only = kRoot;  // whose it is; root: everybody's
 };
 
 class Universe {
