@@ -86,12 +86,14 @@ void HostileSession::deliver(const Fill& fill, std::uint64_t id) {
 }
 
 void HostileSession::deliver_as(Manner manner, Bytes frame) {
+  // What comes after may be taken for the rest of it.
+  if (manner == Manner::mutated || manner == Manner::broken_header || manner == Manner::truncated)
+    certain_ = false;
   switch (manner) {
     case Manner::whole:
       return send(frame);
     case Manner::mutated:
       tally_.did(Act::mutated);
-      certain_ = false;
       mutate_words(frame, random_);
       return send(frame);
     case Manner::broken_header:
