@@ -15,6 +15,11 @@ set(KVTIER_SANITIZE "" CACHE STRING "Sanitizers to build with, e.g. address,unde
 if(KVTIER_SANITIZE)
   add_compile_options(-fsanitize=${KVTIER_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${KVTIER_SANITIZE})
+  if(KVTIER_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # GCC warns that TSan does not see atomic_thread_fence, which Boost.Asio's headers use. Nothing relies on those
+    # fences alone: work goes from thread to thread under the scheduler's mutex, which TSan does see.
+    add_compile_options(-Wno-tsan)
+  endif()
 endif()
 
 option(KVTIER_FUZZ "Build the libFuzzer programs of tests/fuzz (needs clang)" OFF)
