@@ -21,6 +21,13 @@ jinja::Map special_tokens_of(const Json& config) {
   return tokens;
 }
 
+// With errors that name the file alone.
+Result<std::string> read_named(const std::filesystem::path& file) {
+  auto text = read_file(file);
+  if (text) return text;
+  return make_error(text.error().code, file.filename().string() + ": cannot be read");
+}
+
 // A text, or a list of named ones. Null: there is none. Errors: malformed.
 Result<std::optional<std::string>> source_of(const Json& config, const std::string& where) {
   const Json* written = find(config, "chat_template");
@@ -49,14 +56,16 @@ Result<std::optional<ChatTemplate>> ChatTemplate::load(const std::filesystem::pa
   std::error_code code;
   Json config = Json::object();
   if (std::filesystem::exists(config_file, code)) {
-    auto read = read_json(config_file);
+    const auto text = read_named(config_file);
+    if (!text) return text.error();
+    auto read = parse_json(*text, config_file.filename().string());
     if (!read) return read.error();
     config = std::move(*read);
   }
   std::optional<std::string> source;
   std::string where = config_file.filename().string() + ": chat_template";
   if (!instead.empty() || std::filesystem::exists(template_file, code)) {
-    auto text = read_file(template_file);
+    auto text = read_named(template_file);
     if (!text) return text.error();
     // It would be a template that says the same whatever was asked.
     if (const auto other = kind_of(std::as_bytes(std::span(*text)))) {

@@ -95,8 +95,8 @@ TOOLS = [
 ]
 
 
-def content_of(source):
-    kind = source.random()
+def content_of(source, tidy=False):
+    kind = 1 if tidy else source.random()
     if kind < 0.02:
         return None
     if kind < 0.05:
@@ -113,22 +113,26 @@ def call_of(source):
 
 
 def conversation(source):
-    messages = [{"role": "system", "content": content_of(source)}] if source.random() < 0.5 else []
-    for _ in range(source.randint(0, 4)):
-        messages.append({"role": "user", "content": content_of(source)})
+    """Every second one is tidy: questions and answers take turns and all contents are texts."""
+    tidy = source.random() < 0.5
+    messages = [{"role": "system", "content": content_of(source, tidy)}] if source.random() < 0.5 else []
+    for turn in range(source.randint(1 if tidy else 0, 4)):
+        if tidy and turn:
+            messages.append({"role": "assistant", "content": content_of(source, tidy)})
+        messages.append({"role": "user", "content": content_of(source, tidy)})
         if source.random() < 0.3:
             calls = [call_of(source) for _ in range(source.choice([1, 1, 2]))]
             messages.append({"role": "assistant", "content": source.choice(["", None, "calling"]), "tool_calls": calls})
             if source.random() < 0.2:
                 del messages[-1]["content"]
             for call in calls:
-                messages.append({"role": "tool", "content": content_of(source), "tool_call_id": call["id"],
+                messages.append({"role": "tool", "content": content_of(source, tidy), "tool_call_id": call["id"],
                                  "name": call["function"]["name"]})
-        if source.random() < 0.85:
+        if not tidy and source.random() < 0.85:
             messages.append({"role": "assistant", "content": content_of(source)})
-            if source.random() < 0.2:
-                messages[-1]["reasoning_content"] = source.choice(WORDS)
-        if source.random() < 0.1:
+        if messages[-1]["role"] == "assistant" and source.random() < 0.2:
+            messages[-1]["reasoning_content"] = source.choice(WORDS)
+        if not tidy and source.random() < 0.1:
             messages.append({"role": "system", "content": content_of(source)})
     if source.random() < 0.05:
         messages.append({"role": "narrator", "content": "x"})

@@ -107,7 +107,7 @@ TEST(Jinja, RefusesTemplatesThatMakeTooMuchOfLittle) {
        "nested too deeply"},
       {"{% set ns = namespace(x=1) %}" + rounds + "{% set ns.x = {'a': ns.x} %}" + ends,
        "nested too deeply"},
-      {"{% set ns = namespace(x='') %}" + rounds + "{% set ns.x = ns.x.strip %}" + ends,
+      {"{% set ns = namespace(x='') %}" + rounds + "{% set ns.x = {'a': ns.x}.get %}" + ends,
        "nested too deeply"},
       {"{% set ns = namespace(x=[1]) %}" + rounds +
            "{% for k in [ns.x] %}{% set ns.x = loop %}{% endfor %}" + ends,
@@ -134,11 +134,11 @@ TEST(Jinja, RefusesTemplatesThatMakeTooMuchOfLittle) {
       {"{{ range(1000000000) | length }}", "a range of more"},
       {"{{ ('a' * 100000).replace('', 'b' * 100000) | length }}", "too large"},
       {"{{ ('b' * 100000).join('a' * 100000) | length }}", "too large"},
-      {"{{ ('a,' * 10000000).split(',') | length }}", "too large"},
+      {"{{ ('a,' * 1000000).split(',') | length }}", "too large"},
       {"{{ 'a'.center(1000000000) }}", "too large"},
       {"{{ 'a'.ljust(100000000000) }}", "too wide"},
       {"{{ '%1000000000d' % 1 }}", "too wide"},
-      {"{{ ('a\n' * 1000000) | indent('b' * 1000) | length }}", "too large"},
+      {"{{ ('a\\n' * 100000) | indent('b' * 1000) | length }}", "too large"},
       {"{{ [1] | batch(1000000000, 2) | list }}", "batch"},
       {"{{ 9 ** 9 ** 9 }}", "beyond 64 bits"},
       {"{{ 'a' * 600000 }}{{ 'a' * 600000 }}", "the text is too long"},
@@ -146,7 +146,9 @@ TEST(Jinja, RefusesTemplatesThatMakeTooMuchOfLittle) {
       {"{% macro f(x) %}{% call f(x) %}{% endcall %}{% endmacro %}{{ f(1) }}", "nested too deeply"},
       {"{% macro f(x) %}{{ x }}{{ f([x]) }}{% endmacro %}{{ f(1) }}", "nested too deeply"},
       {"{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}", "nested too deeply"},
-      {"{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}", "steps"},
+      {"{% for i in range(100000) %}{% if 1 %}{% if 1 %}{% if 1 %}{% endif %}{% endif %}{% endif %}"
+       "{% endfor %}",
+       "steps"},
   };
   for (const auto& [source, message] : cases) {
     const std::string found = rendered(source, OrderedJson::object(), kSmall);
