@@ -81,11 +81,11 @@ class Builder final : public nlohmann::json_sax<OrderedJson> {
     auto& members = into.get_ref<OrderedJson::object_t&>();
     const std::size_t place = open_.back().member;
     if (place < members.size()) {
-      members[place].second = std::move(value);
+      (members.data() + place)->second = std::move(value);
     } else {
       members.emplace_back(std::move(open_.back().key), std::move(value));
     }
-    return &members[place].second;
+    return &(members.data() + place)->second;
   }
   bool put(OrderedJson value) { return add(std::move(value)) != nullptr; }
   // What is open stays where it is: its parents get no further members before it is closed.
