@@ -46,6 +46,7 @@ void Generator::settle(Deadline deadline) {
 
 Result<GenerateResult> Generator::generate(const GenerateRequest& request,
                                            const std::function<void(Token)>& on_token) {
+  if (request.tokens_max == 0) return make_error(Errc::invalid, "max tokens must be 1 or above");
   Request asked;
   asked.prompt = request.prompt;
   asked.tokens_max = request.tokens_max;

@@ -1,6 +1,6 @@
 #include "engine_adapter/server/body_json.h"
 
-#include <set>
+#include <map>
 #include <vector>
 
 #include "engine_adapter/server/limits.h"
@@ -29,9 +29,8 @@ class Builder final : public nlohmann::json_sax<OrderedJson> {
   bool key(std::string& name) override {
     Open& object = open_.back();
     if (!count_part()) return false;
-    if (!object.keys.insert(name).second) {
-      return refuse("the body has the key '" + shown(name) + "' twice in one object");
-    }
+    const auto [at, is_new] = object.keys.try_emplace(name, object.keys.size());
+    object.member = at->second;
     if (object.keys.size() > kJsonKeysMax) {
       return refuse("the body has an object of more than " + std::to_string(kJsonKeysMax) +
                     " keys");
@@ -50,8 +49,9 @@ class Builder final : public nlohmann::json_sax<OrderedJson> {
  private:
   struct Open {
     OrderedJson* value;
-    std::string key{};  // of the next member
-    std::set<std::string> keys{};
+    std::string key{};       // of the next member
+    std::size_t member = 0;  // its place: that of the first with its key
+    std::map<std::string, std::size_t> keys{};
   };
 
   bool refuse(std::string why) {
@@ -79,8 +79,13 @@ class Builder final : public nlohmann::json_sax<OrderedJson> {
       return &into.back();
     }
     auto& members = into.get_ref<OrderedJson::object_t&>();
-    members.emplace_back(std::move(open_.back().key), std::move(value));
-    return &members.back().second;
+    const std::size_t place = open_.back().member;
+    if (place < members.size()) {
+      (members.data() + place)->second = std::move(value);
+    } else {
+      members.emplace_back(std::move(open_.back().key), std::move(value));
+    }
+    return &(members.data() + place)->second;
   }
   bool put(OrderedJson value) { return add(std::move(value)) != nullptr; }
   // What is open stays where it is: its parents get no further members before it is closed.

@@ -242,10 +242,9 @@ class OpenAiClientTest(unittest.TestCase):
 
     def test_a_context_is_filled_and_no_token_more(self):
         context = self.client.models.list().data[0].max_model_len
-        for prompt, options in (([5] * (context - 2), {"max_tokens": 100}), ([5] * (context - 1), {"max_tokens": 1}),
-                                ([5] * (context - 2), {"max_tokens": 100, "n": 2, "temperature": 1, "seed": 3})):
-            answer = self.complete(prompt, extra_body={"ignore_eos": True}, **options)
-            self.assertEqual(answer.usage.total_tokens, len(prompt) + options.get("n", 1) * (context - len(prompt)))
+        for left, most in ((2, 100), (1, 1), (2, None)):
+            answer = self.complete([5] * (context - left), max_tokens=most, extra_body={"ignore_eos": True})
+            self.assertEqual(answer.usage.total_tokens, context)
             self.assertEqual(answer.choices[0].finish_reason, "length")
         self.assertEqual(self.complete([5] * context, max_tokens=0).usage.total_tokens, context)
         with self.assertRaises(openai.BadRequestError) as caught:
@@ -300,7 +299,7 @@ class OpenAiClientTest(unittest.TestCase):
 
     def test_a_client_that_leaves_without_reading_cancels_too(self):
         before = self.server.metric("kvtier_engine_requests_cancelled_total")
-        body = json.dumps({"model": "docs", "prompt": PROMPT, "max_tokens": 3000, "ignore_eos": True})
+        body = json.dumps({"model": "docs", "prompt": PROMPT, "max_tokens": 8000, "ignore_eos": True})
         with socket.create_connection(("127.0.0.1", self.server.port)) as connection:
             connection.sendall((f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n"
                                 f"Content-Length: {len(body)}\r\n\r\n{body}").encode())
