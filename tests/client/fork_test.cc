@@ -1,5 +1,8 @@
 // A client in a fork of its process: its threads are not there.
 #include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
 
 #include "tests/client/fixture.h"
 

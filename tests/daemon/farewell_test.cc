@@ -1,4 +1,6 @@
 // Whoever is turned away is told why, whatever it was about to say itself.
+#include <sys/wait.h>
+
 #include <cstdio>
 
 #include "daemon/limits.h"

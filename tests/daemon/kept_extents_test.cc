@@ -3,6 +3,7 @@
 #include <random>
 
 #include "client/base/units.h"
+#include "daemon/limits.h"
 #include "daemon/restart/kept_state.h"
 #include "tests/daemon/kept_fixture.h"
 
@@ -92,6 +93,31 @@ TEST_F(KeptExtents, a_namespace_that_is_only_in_memory_is_still_known_by_what_it
   // One that has no blocks is forgotten, so that there is room for others.
   ASSERT_EQ(encodings.size(), 1U);
   EXPECT_EQ(encodings[0], encode(ns));
+}
+
+// The state is written on and on, and has room for some eight thousand of this size: those that had
+// come and gone took it from those that are there.
+TEST_F(KeptExtents, namespaces_that_have_gone_take_no_room_from_those_that_are_there) {
+  constexpr std::size_t kMoreThanFit = 8'500;
+  const KeptSizes sizes{.device = "0", .more = "[limits]\nrequests_per_second = 10000000\n"};
+  daemon.start(sizes);
+  Namespace large = small_namespace("");
+  large.adapter = large.tenant = large.positions = std::string(1024, 'a');
+  for (std::size_t made = 0; made < kMoreThanFit;) {
+    WireClient client = daemon.client();
+    for (std::uint32_t i = 0; i < limits::kNamespacesPerSessionMax; ++i, ++made) {
+      large.model = std::string(1000, 'm') + std::to_string(made);
+      const auto handle = client.open(large);
+      ASSERT_TRUE(client.put(handle, large, prefix_of(id_of(large), 1, 1)[0])) << made;
+    }
+  }
+  daemon.kill_and_start(sizes);
+  WireClient client = daemon.client();
+  EXPECT_GT(memory_status(client).blocks[index_of(Tier::host)], 100U);
+  std::uint64_t not_known = 1;
+  ASSERT_TRUE(client.request([](Builder m) { m.setStatus(); },
+                             [&](Reader m) { not_known = m.getStatusReply().getOrphans(); }));
+  EXPECT_EQ(not_known, 0U);
 }
 
 TEST_F(KeptExtents, an_extent_leaves_the_store_when_it_is_forgotten_and_its_id_never_comes_back) {

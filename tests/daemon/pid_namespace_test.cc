@@ -1,8 +1,11 @@
 // Clients in PID namespaces that the daemon cannot see into: containers beside its own.
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
+#include "daemon/limits.h"
 #include "tests/daemon/server_fixture.h"
 
 namespace kvtier::daemon::testing {
