@@ -86,15 +86,26 @@ void give_back_pages(std::span<std::byte> bytes) noexcept {
   if (begin < end) (void)::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
-Result<UniqueFd> make_memfd(const std::string& name, std::size_t bytes) {
+Result<void> seal_memfd(int fd) {
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  const int has = ::fcntl(fd, F_GET_SEALS);
+  if (has >= 0 && (has & kSeals) == kSeals) return {};
+  // One that has the last seal already is as it will be.
+  if (::fcntl(fd, F_ADD_SEALS, kSeals) == 0 || (has >= 0 && (has & F_SEAL_SEAL) != 0)) return {};
+  return errno_error(Errc::io, "cannot seal shared memory");
+}
+
+Result<UniqueFd> make_memfd(const std::string& name, std::size_t bytes, Seals seals) {
   UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return errno_error(Errc::io, "memfd_create(" + name + ")");
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     return errno_error(Errc::no_space,
                        "cannot size " + name + " to " + std::to_string(bytes) + " bytes");
   }
-  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
+  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
     return errno_error(Errc::io, "cannot seal " + name);
+  if (seals == Seals::closed) {
+    if (const auto sealed = seal_memfd(fd.get()); !sealed) return sealed.error();
   }
   // Whoever is given a descriptor for reading must not open it again for writing by its name in
   // /proc.

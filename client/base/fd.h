@@ -91,7 +91,13 @@ void populate_in_pieces(std::span<std::byte> bytes) noexcept;
 // in: the kernel has the pages back, and gives empty ones when it is used again.
 void give_back_pages(std::span<std::byte> bytes) noexcept;
 
-// A memfd of `bytes` zero bytes, close-on-exec, sealed against resizing. Errors: io, no_space.
-Result<UniqueFd> make_memfd(const std::string& name, std::size_t bytes);
+// A memfd of `bytes` zero bytes, close-on-exec, sealed against resizing and, but with Seals::open,
+// against further seals: whoever is given it could otherwise add one, and nobody could map it for
+// writing any more. Errors: io, no_space.
+enum class Seals { closed, open };
+Result<UniqueFd> make_memfd(const std::string& name, std::size_t bytes,
+                            Seals seals = Seals::closed);
+// The seals of make_memfd() for memory that came from elsewhere, which may have them. Errors: io.
+Result<void> seal_memfd(int fd);
 
 }  // namespace kvtier

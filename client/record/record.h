@@ -49,13 +49,16 @@ struct BlockIdentity {
 void write_header(std::span<std::byte> record, const RecordLayout& layout,
                   const BlockIdentity& identity, std::span<const Token> tokens) noexcept;
 
+// What follows reads `record`, which others may be writing to, through a PrivateHead
+// (private_head.h): once, whatever becomes of it meanwhile.
+
 // Whether the record is the block that `identity` and `tokens` name: every field and the proof
 // compared. Errors: corrupt, naming the first field that differs. Checksums are not looked at.
 Result<void> verify_header(std::span<const std::byte> record, const RecordLayout& layout,
                            const BlockIdentity& identity, std::span<const Token> tokens);
 
 // Computes and sets both checksums. `record` is the whole record with a header that write_header
-// made. Errors: corrupt, if its sizes do not fit `record`.
+// made. Errors: corrupt, if its sizes do not fit `record`, or it has a checksum that does not hold.
 Result<void> seal_checksums(std::span<std::byte> record);
 
 // Whether a whole record read from disk is intact and is the one looked for: magic, version, sizes,
@@ -66,8 +69,5 @@ Result<void> verify_checksums(std::span<const std::byte> record, const Namespace
 
 // The same for a record found by scanning, whose identity is not known beforehand.
 Result<RecordHeader> verify_found(std::span<const std::byte> record);
-
-// The proof of a record whose header has been verified.
-std::span<const Token> proof_of(std::span<const std::byte> record) noexcept;
 
 }  // namespace kvtier

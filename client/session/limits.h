@@ -13,6 +13,9 @@ namespace kvtier::session {
 using std::chrono::milliseconds;
 
 inline constexpr milliseconds kReconnectDelayMin{10};
+// A session that ends sooner after its welcome has achieved nothing, and the next attempt waits as
+// if there had been none.
+inline constexpr milliseconds kSessionProven{1000};
 // A daemon that owes an answer (other than to flush, which waits for disks) and sends nothing at
 // all for this long is taken for dead: the session drops the connection and makes a new one.
 inline constexpr milliseconds kAnswerMax{5000};

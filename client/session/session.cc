@@ -306,10 +306,13 @@ Error Session::last_words(const Error& otherwise) {
 }
 
 void Session::drop(const Error& why) {
+  const auto now = Clock::now();
+  const bool proven = connection_ && now - welcomed_at_ >= kSessionProven;
+  if (proven) delay_ = kReconnectDelayMin;
   fail_everything(make_error(Errc::unavailable, "the connection to kvtierd ended: " + why.message));
   const std::lock_guard lock(mutex_);
   last_failure_ = why.message;
-  next_attempt_ = Clock::now() + delay_ / 2;
+  next_attempt_ = now + (proven ? delay_ / 2 : delay_);
 }
 
 void Session::fail_everything(const Error& why) {

@@ -17,6 +17,7 @@
 #include <random>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "client/session/control_socket.h"
@@ -152,7 +153,11 @@ class Session : public std::enable_shared_from_this<Session> {
   void fill_report(wire::Report::Builder report);
   void abandon(const std::vector<ReservedSlot>& slots);
   void abandon_pools();
+  // None: see lies_in_unmapped().
   SlotRef resolve(std::uint64_t name, std::uint64_t record_bytes) const;
+  bool lies_in_unmapped(std::uint64_t name) const {
+    return unmapped_.contains(static_cast<std::uint32_t>(name >> 32));
+  }
 
   const ClientOptions options_;
   const std::function<void()> slots_changed_;
@@ -186,6 +191,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::unordered_map<std::uint32_t, std::shared_ptr<const ExtentMapping>> extents_;
   std::vector<std::byte> lineage_;  // that gives their ids a meaning
   Clock::time_point extents_until_{};
+  // Of this connection, that could not be mapped: their blocks are misses.
+  std::unordered_set<std::uint32_t> unmapped_;
   const std::uint64_t client_id_;
   // ReservedSlot::right: of this connection, and of those before it whose slots may still be
   // written to.
@@ -198,6 +205,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool close_asked_ = false;
   bool report_soon_ = false;
   Clock::time_point hello_sent_{};
+  Clock::time_point welcomed_at_{};
   Clock::time_point last_received_{};
   Clock::time_point next_report_{};
   std::optional<Clock::time_point> next_shed_;  // a look for slots that lie idle

@@ -125,8 +125,10 @@ Result<void> Session::take_lease(wire::Leased::Reader leased,
     blocks[i].source = static_cast<Tier>(tiers[i]);
     if (slots[i] == 0) continue;
     blocks[i].slot = resolve(slots[i], hold->ns().layout.record_bytes);
-    if (!blocks[i].slot) return malformed("a slot that is in no extent");
-    blocks[i].presence = HeldBlocks::Presence::ready;
+    if (!blocks[i].slot && !lies_in_unmapped(slots[i]))
+      return malformed("a slot that is in no extent");
+    blocks[i].presence =
+        blocks[i].slot ? HeldBlocks::Presence::ready : HeldBlocks::Presence::failed;
   }
   hold->grant(connection_, leased.getLease(), std::move(blocks));
   if (leased.getLease() != 0) leases_[leased.getLease()] = hold;
@@ -162,13 +164,17 @@ void Session::ask_slots(const std::shared_ptr<NamespaceEntry>& ns, Tier tier, st
 
 Result<void> Session::take_slots(NamespaceEntry& ns, Tier tier, std::uint32_t asked,
                                  Result<wire::Message::Reader> reply) {
-  std::vector<ReservedSlot> slots;
+  std::vector<ReservedSlot> slots, useless;
   if (reply) {
     if (!reply->isReserved()) return malformed("something else than reserved slots");
     const auto names = reply->getReserved().getSlots();
     if (names.size() > asked) return malformed("more slots than were asked for");
     for (const std::uint64_t name : names) {
       SlotRef ref = resolve(name, ns.layout.record_bytes);
+      if (!ref && lies_in_unmapped(name)) {
+        useless.push_back({{name, nullptr}, connection_, right_});
+        continue;
+      }
       if (!ref || ref.extent->tier != tier)
         return malformed("a reserved slot that is in no extent");
       slots.push_back({std::move(ref), connection_, right_});
@@ -179,6 +185,7 @@ Result<void> Session::take_slots(NamespaceEntry& ns, Tier tier, std::uint32_t as
     slots.clear();
   }
   if (!slots.empty() && !next_shed_) next_shed_ = Clock::now() + kSlotsIdleMax;
+  abandon(useless);
   ns.pool(tier).arrive(std::move(slots), Clock::now());
   return {};
 }

@@ -7,6 +7,10 @@
 namespace kvtier::session {
 namespace {
 
+// Extent.kind
+constexpr std::uint8_t kMemfd = 0;
+constexpr std::uint8_t kCuda = 1;
+
 Error malformed(const std::string& what) {
   return make_error(Errc::malformed, "kvtierd sent " + what);
 }
@@ -159,7 +163,7 @@ Result<void> Session::welcome(wire::Frame& frame, wire::Message::Reader message)
               if (const auto self = weak.lock()) self->wake();
             }};
   directory_.publish(connection_);
-  delay_ = kReconnectDelayMin;
+  welcomed_at_ = Clock::now();
   next_report_ = Clock::now() + connection_->lease_time() / 3;
   Counters::add(counters_.connects);
   std::vector<std::shared_ptr<NamespaceEntry>> namespaces;
@@ -184,6 +188,7 @@ Result<void> Session::recall_extents(wire::Welcome::Reader welcome) {
     return malformed("more extents than were said to be known");
   const auto* first = reinterpret_cast<const std::byte*>(lineage.begin());
   auto before = std::exchange(extents_, {});
+  unmapped_.clear();
   for (const std::uint32_t id : welcome.getExtents()) {
     auto known = before.extract(id);
     if (known.empty()) return malformed("an extent as known that is not");
@@ -212,6 +217,7 @@ Result<void> Session::handle_event(wire::Frame& frame, wire::Message::Reader mes
       return map_extent(frame, message.getExtent());
     case wire::Message::EXTENT_GONE:
       extents_.erase(message.getExtentGone());
+      unmapped_.erase(message.getExtentGone());
       return {};
     case wire::Message::READY:
       return land(message.getReady());
@@ -230,8 +236,6 @@ Result<void> Session::handle_event(wire::Frame& frame, wire::Message::Reader mes
 
 Result<std::shared_ptr<const ExtentMapping>> Session::mapping_of(wire::Frame& frame,
                                                                  wire::Extent::Reader extent) {
-  constexpr std::uint8_t kMemfd = 0;
-  constexpr std::uint8_t kCuda = 1;
   const auto tier = static_cast<Tier>(extent.getTier());
   const UniqueFd fd = frame.take_descriptor();
   if (extent.getKind() == kCuda && gpu_ && tier == Tier::device) {
@@ -250,10 +254,19 @@ Result<std::shared_ptr<const ExtentMapping>> Session::mapping_of(wire::Frame& fr
 
 Result<void> Session::map_extent(wire::Frame& frame, wire::Extent::Reader extent) {
   if (extent.getTier() >= index_of(Tier::disk)) return malformed("an extent that is not memory");
-  if (extents_.size() >= kExtentsMax) return malformed("too many extents");
+  if (extents_.size() + unmapped_.size() >= kExtentsMax) return malformed("too many extents");
+  if (extents_.contains(extent.getId()) || unmapped_.contains(extent.getId()))
+    return malformed("an extent twice");
   auto mapping = mapping_of(frame, extent);
-  if (!mapping) return mapping.error();
-  if (!extents_.emplace(extent.getId(), *mapping).second) return malformed("an extent twice");
+  if (mapping) {
+    extents_.emplace(extent.getId(), *mapping);
+  } else if (extent.getKind() == kMemfd && mapping.error().code == Errc::io) {
+    // No addresses left, or whoever shares the memory has seen to it: what lies there is missing,
+    // all else is there.
+    unmapped_.insert(extent.getId());
+  } else {
+    return mapping.error();
+  }
   return {};
 }
 
@@ -277,7 +290,8 @@ Result<void> Session::land(wire::Ready::Reader ready) {
   if (blocks.size() > hold->keys().size()) return malformed("a block that was not leased");
   for (std::uint32_t i = 0; i < blocks.size(); ++i) {
     SlotRef slot = resolve(slots[i], hold->ns().layout.record_bytes);
-    if (!slot && slots[i] != 0) return malformed("a slot that is in no extent");
+    if (!slot && slots[i] != 0 && !lies_in_unmapped(slots[i]))
+      return malformed("a slot that is in no extent");
     if (!hold->land(blocks[i], std::move(slot))) return malformed("a block that was not leased");
   }
   return {};

@@ -32,7 +32,9 @@ void LoadJob::verify() {
   };
   PayloadHolds payload;
   if (hold_->session()->verify_loads())
-    payload = [&](std::uint32_t i) { return payload_holds(record_of(i), hold_->ns().layout); };
+    payload = [&](std::uint32_t i, const PrivateHead& head) {
+      return head.payload_holds(record_of(i), hold_->ns().layout);
+    };
   auto proven = prove(*hold_, blocks, count, record_of, payload);
   slots_ = std::move(proven.slots);
   faults_ = std::move(proven.faults);

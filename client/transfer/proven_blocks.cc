@@ -1,11 +1,8 @@
 #include "client/transfer/proven_blocks.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "client/base/prefetch.h"
-#include "client/record/digest.h"
-#include "client/record/record.h"
 #include "client/session/session.h"
 
 namespace kvtier::transfer {
@@ -25,25 +22,7 @@ void prefetch_header(std::span<const std::byte> header) {
     prefetch_memory(header.data() + at);
 }
 
-// Whether only the proof differs: with its own tokens in place of ours the record is what was asked
-// for.
-bool header_holds(std::span<const std::byte> record, const RecordLayout& layout,
-                  const BlockIdentity& identity) {
-  std::vector<Token> own(layout.block_tokens);
-  if (record.size() < layout.proof_offset + own.size() * sizeof(Token)) return false;
-  std::memcpy(own.data(), record.data() + layout.proof_offset, own.size() * sizeof(Token));
-  return verify_header(record, layout, identity, own).has_value();
-}
-
 }  // namespace
-
-bool payload_holds(std::span<const std::byte> record, const RecordLayout& layout) {
-  RecordHeader header;
-  std::memcpy(&header, record.data(), sizeof header);
-  return header.payload_checksum == 0 ||
-         header.payload_checksum ==
-             xxh3_64(record.subspan(layout.header_bytes, layout.payload_bytes));
-}
 
 ProvenBlocks prove(HeldBlocks& hold, const std::vector<HeldBlocks::Block>& blocks,
                    std::size_t count, const HeaderOf& header_of, const PayloadHolds& payload_of) {
@@ -53,6 +32,7 @@ ProvenBlocks prove(HeldBlocks& hold, const std::vector<HeldBlocks::Block>& block
     proven.faults.push_back({block, std::move(error)});
   };
   proven.slots.reserve(count);
+  PrivateHead head;
   const auto ask_for = [&](std::uint32_t block) {
     if (block < count && blocks[block].presence == HeldBlocks::Presence::ready)
       prefetch_header(header_of(block));
@@ -62,18 +42,21 @@ ProvenBlocks prove(HeldBlocks& hold, const std::vector<HeldBlocks::Block>& block
     ask_for(i + kHeadersAhead);
     if (blocks[i].presence == HeldBlocks::Presence::on_its_way) break;
     if (blocks[i].presence == HeldBlocks::Presence::failed) {
-      note_fault(i, make_error(Errc::io, "kvtierd could not bring the block to memory"));
+      note_fault(
+          i, make_error(Errc::io, "the block could not be brought to memory that is mapped here"));
       break;
     }
     const BlockIdentity identity{hold.ns().id, hold.keys()[i], hold.parent(i), hold.position(i)};
     auto& counters = hold.session()->counters();
-    auto good = verify_header(header_of(i), hold.ns().layout, identity, hold.tokens(i));
-    if (good && payload_of && !payload_of(i)) {
+    const RecordLayout& layout = hold.ns().layout;
+    auto good = head.read(header_of(i), layout);
+    if (good) good = head.proves(layout, identity, hold.tokens(i));
+    if (good && payload_of && !payload_of(i, head)) {
       Counters::add(counters.checksum_faults);
       good = make_error(Errc::corrupt, "record: payload checksum");
     } else if (!good) {
-      const bool header = !header_holds(header_of(i), hold.ns().layout, identity);
-      Counters::add(header ? counters.header_faults : counters.proof_faults);
+      const bool only_proof = head.names(layout, identity).has_value();
+      Counters::add(only_proof ? counters.proof_faults : counters.header_faults);
     }
     if (!good) {
       hold.session()->report_bad(identity.key);

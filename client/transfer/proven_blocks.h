@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "client/record/private_head.h"
 #include "client/session/held_blocks.h"
 
 namespace kvtier::transfer {
@@ -18,9 +19,8 @@ struct ProvenBlocks {
 // Where the CPU finds the header and proof of block `i` (layout.header_bytes or more).
 using HeaderOf = std::function<std::span<const std::byte>(std::uint32_t i)>;
 
-// Whether the payload of block `i`, whose header holds, has the checksum that its header gives.
-using PayloadHolds = std::function<bool(std::uint32_t i)>;
-bool payload_holds(std::span<const std::byte> record, const RecordLayout& layout);
+// Whether the payload of block `i`, whose header this is and holds, has the checksum that it gives.
+using PayloadHolds = std::function<bool(std::uint32_t i, const PrivateHead& head)>;
 
 // Looks at the first `count` blocks of the lease as `blocks` (a snapshot of it) shows them, up to
 // the first that is still on its way or does not hold. Counts faults, reports bad keys and tells

@@ -79,7 +79,7 @@ Result<DirectoryWriter> DirectoryWriter::create(std::uint64_t blocks_max,
   KVTIER_CHECK(blocks_max > 0 && blocks_max <= kDirectoryNumbers);
   const std::uint64_t buckets = std::max<std::uint64_t>(4, std::bit_ceil(blocks_max / 4 + 1));
   const std::uint64_t bytes = sizeof(DirectoryHeader) + buckets * sizeof(DirectoryBucket);
-  auto fd = make_memfd("kvtier-directory", bytes);
+  auto fd = make_memfd("kvtier-directory", bytes, Seals::open);
   if (!fd) return fd.error();
   auto mapping = Mapping::map(fd->get(), bytes, Mapping::Access::read_write);
   if (!mapping) return mapping.error();

@@ -168,8 +168,9 @@ class BlockCache {
   // This block does not hold: it is found no more.
   void forget(std::uint16_t ns, const Key& key);
   // A client, which has opened these namespaces, found that these blocks do not hold. Believed of
-  // those that the session holds leased, unless the daemon finds that the record holds. Returns how
-  // many were not believed.
+  // those that the session holds leased, unless the daemon finds that the record holds; what it
+  // cannot read is believed. Only the placements that do not hold are given up. Returns how many
+  // blocks were not believed.
   std::uint64_t report_bad(SessionId session, std::span<const std::uint16_t> namespaces,
                            std::span<const Key> keys);
   // Drops unheld placements. Returns how many blocks lost at least one.
@@ -281,6 +282,7 @@ class BlockCache {
   bool hold(UserHolds& of_user, BlockId id, Tier tier);
   void unhold(UserHolds& of_user, BlockId id, Tier tier);
   void remember(std::uint16_t ns);
+  void spoil(BlockId id, TierSet tiers);
   bool holds_in(BlockId id, Tier tier);
   void forget_misfits(std::span<const std::byte> encoded);
   void forget_others_orphans(std::span<const std::byte> encoded);

@@ -51,6 +51,9 @@ struct alignas(64) Block {
   bool write_queued : 1 = false;  // waits for, or is in, write-through
   bool stamp_dirty : 1 = false;   // last_access not yet handed to the disk tier
   bool doomed : 1 = false;        // found no more; goes with its last hold
+  // Of one that is doomed for their sake alone: its placements that do not hold. With the last of
+  // them gone it is found again where else it is. Else none.
+  TierSet spoilt{};
 };
 static_assert(sizeof(Block) == 64, "one cache line, and ten million of them must fit");
 

@@ -2,12 +2,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "client/base/check.h"
 #include "client/base/points.h"
-#include "client/record/record.h"
 #include "daemon/control/block_cache.h"
 #include "daemon/limits.h"
 
@@ -204,9 +202,7 @@ void BlockCache::loaded(BlockId id, Place to, const Result<void>& result) {
   }
   const bool good = result.has_value() && !catalogue_.doomed(id);
   if (good && !catalogue_.block(id).tiers.has(Tier::host)) {
-    RecordHeader header;
-    std::memcpy(&header, host_.slot(to).data(), sizeof header);
-    seal(id, host_, to, header.parent);
+    seal(id, host_, to, catalogue_.parent(id));
   } else {
     host_.give_back(to);  // it failed, or a client has written the block meanwhile
   }
@@ -328,9 +324,17 @@ void BlockCache::end_lease(const Lease& lease) {
   for (const BlockId id : prefix) settle(id);
 }
 
-// Removes a doomed block once its last hold has ended.
+// Removes a doomed block once its last hold has ended; of one that is spoilt, each placement that
+// does not hold once nobody holds that.
 void BlockCache::settle(BlockId id) {
   const Block& block = catalogue_.block(id);
+  if (const TierSet spoilt = block.spoilt; !spoilt.empty()) {
+    for (const Tier tier : {Tier::device, Tier::host}) {
+      if (spoilt.has(tier) && block.holds[index_of(tier)] == 0)
+        remove_from(id, tier, Removal::forgotten);
+    }
+    return;
+  }
   if (block.doomed && !block.loading && Catalogue::unheld(block))
     remove_everywhere(id, Removal::forgotten);
 }

@@ -1,36 +1,35 @@
 // What clients say does not hold. A report is believed only of blocks that the session holds
 // leased, and not where the daemon can read the record and finds that it holds.
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
-#include "client/record/digest.h"
-#include "client/record/record.h"
+#include "client/record/private_head.h"
 #include "daemon/control/block_cache.h"
 
 namespace kvtier::daemon {
 namespace {
 
 // Whether the bytes are the record of this block: header and proof, and the payload where its
-// checksum is known. They are shared with clients: the header is looked at in a copy.
+// checksum is known.
 bool record_holds(std::span<const std::byte> record, const KnownNamespace& known, const Key& key,
                   const Key& parent, std::uint32_t block_index) {
-  const RecordLayout& layout = known.layout;
-  std::vector<std::byte> head(record.begin(),
-                              record.begin() + static_cast<std::ptrdiff_t>(layout.header_bytes));
-  const std::span<const Token> proof{
-      reinterpret_cast<const Token*>(head.data() + layout.proof_offset), layout.block_tokens};
-  const BlockIdentity identity{known.id, key, parent, block_index};
-  if (!verify_header(head, layout, identity, proof)) return false;
-  if (chain_key(known.id, parent, proof) != key) return false;
-  RecordHeader header;
-  std::memcpy(&header, head.data(), sizeof header);
-  return header.payload_checksum == 0 ||
-         header.payload_checksum ==
-             xxh3_64(record.subspan(layout.header_bytes, layout.payload_bytes));
+  PrivateHead head;
+  return head.read(record, known.layout) &&
+         head.names(known.layout, {known.id, key, parent, block_index}) && head.key_follows() &&
+         head.payload_holds(record, known.layout);
 }
 
 }  // namespace
+
+// Memory that clients write to is no reason to forget a copy that they cannot reach.
+void BlockCache::spoil(BlockId id, TierSet tiers) {
+  ++counts_.faults;
+  for (const Tier tier : {Tier::device, Tier::host}) {
+    if (tiers.has(tier)) (void)pins_.unpin(id, tier);
+  }
+  catalogue_.spoil(id, tiers);
+  settle(id);
+}
 
 bool BlockCache::holds_in(BlockId id, Tier tier) {
   const Block& block = catalogue_.block(id);
@@ -70,19 +69,17 @@ std::uint64_t BlockCache::report_bad(SessionId session, std::span<const std::uin
       tiers = tiers.with(leased.tier);
     }
   }
-  std::vector<BlockId> bad;
+  std::size_t bad = 0;
   for (std::size_t i = 0; i < reported.size(); ++i) {
-    const auto fails = [&](Tier tier) {
-      return held_in[i].has(tier) && !holds_in(reported[i], tier);
-    };
-    if (fails(Tier::device) || fails(Tier::host)) bad.push_back(reported[i]);
+    TierSet spoilt;
+    for (const Tier tier : {Tier::device, Tier::host}) {
+      if (held_in[i].has(tier) && !holds_in(reported[i], tier)) spoilt = spoilt.with(tier);
+    }
+    if (spoilt.empty()) continue;
+    ++bad;
+    spoil(reported[i], spoilt);
   }
-  for (const BlockId id : bad) {
-    ++counts_.faults;
-    catalogue_.doom(id);
-    settle(id);
-  }
-  return keys.size() - bad.size();
+  return keys.size() - bad;
 }
 
 }  // namespace kvtier::daemon

@@ -161,6 +161,10 @@ Place Catalogue::unplace(BlockId id, Tier tier, Removal why) {
   list(id, tier).remove(id);
   tell_evictable(id, tier, false);
   block.tiers = block.tiers.without(tier);
+  if (block.spoilt.has(tier)) {
+    block.spoilt = block.spoilt.without(tier);
+    block.doomed = !block.spoilt.empty();
+  }
   const Place at = block.places[t];
   const std::uint64_t bytes = record_bytes(id);
   --counts_[t].blocks;
@@ -225,6 +229,15 @@ void Catalogue::touch(std::span<const BlockId> prefix, Tier tier) {
 
 void Catalogue::doom(BlockId id) {
   index_[id].doomed = true;
+  index_[id].spoilt = {};
+  publish(id);
+}
+
+void Catalogue::spoil(BlockId id, TierSet tiers) {
+  Block& block = index_[id];
+  if (block.doomed && block.spoilt.empty()) return;
+  block.doomed = true;
+  block.spoilt.bits = static_cast<std::uint8_t>(block.spoilt.bits | tiers.bits);
   publish(id);
 }
 

@@ -101,6 +101,10 @@ class Catalogue {
 
   // Found by nobody from now on; removed by whoever ends its last hold (see doomed()).
   void doom(BlockId id);
+  // Found by nobody until these of its placements, which do not hold, are gone; each goes with the
+  // last hold of it (see spoilt()). Of a block that is doomed already nothing else stays either.
+  void spoil(BlockId id, TierSet tiers);
+  TierSet spoilt(BlockId id) const noexcept { return index_[id].spoilt; }
   bool doomed(BlockId id) const noexcept { return index_[id].doomed; }
   static bool unheld(const Block& block) noexcept { return block.holds == decltype(block.holds){}; }
 

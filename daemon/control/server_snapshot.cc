@@ -115,6 +115,7 @@ Snapshot::DiskView Server::disk_view(std::size_t number) const {
   view.bytes_read = stats.bytes_read;
   view.failures = device.counts.failures;
   view.corrupt = device.counts.corrupt;
+  view.memory_faults = stats.memory_faults;
   view.read_us = device.counts.read_us;
   view.write_us = device.counts.write_us;
   view.stuck_for = device.stuck_for();

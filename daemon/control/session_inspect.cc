@@ -1,8 +1,7 @@
 // What the daemon knows of a namespace and of a block, for people.
 #include <algorithm>
-#include <cstring>
 
-#include "client/record/record.h"
+#include "client/record/private_head.h"
 #include "daemon/control/session.h"
 #include "daemon/control/wire_values.h"
 #include "daemon/limits.h"
@@ -19,13 +18,17 @@ void check(wire::Inspected::Placement::Builder out, std::span<const std::byte> r
   if (record.empty()) return out.setNote("the daemon cannot address this memory; its clients can");
   if (record.size() > limits::kInspectBytesMax)
     return out.setNote("too large a record to be read while clients wait");
-  RecordHeader header;
-  std::memcpy(&header, record.data(), sizeof header);
-  if (header.payload_checksum == 0 && header.header_checksum == 0) {
+  PrivateHead head;
+  auto good = head.read(record);
+  const RecordHeader& header = head.header();
+  if (good && (header.ns != ns || header.key != key))
+    good = make_error(Errc::corrupt, "record: of another block");
+  if (good && header.payload_checksum == 0 && header.header_checksum == 0) {
     out.setChecked(Checked::UNSEALED);
     return out.setNote("it gets its checksum when it is written to disk");
   }
-  if (const auto good = verify_checksums(record, ns, key); !good) {
+  if (good) good = head.holds(record);
+  if (!good) {
     out.setChecked(Checked::CORRUPT);
     return out.setNote(good.error().message);
   }

@@ -205,6 +205,9 @@ void add_disks(Families& f, const Snapshot& s) {
               disk.failures, labels);
     f.counter("kvtier_disk_corrupt_records_total", "Records that did not hold when read",
               disk.corrupt, labels);
+    f.counter("kvtier_disk_memory_faults_total",
+              "Records that held on disk, but not in the memory where they landed",
+              disk.memory_faults, labels);
     f.gauge("kvtier_disk_stuck_seconds", "How long no operation has come back while some are due",
             std::chrono::duration<double>(disk.stuck_for).count(), labels);
     f.histogram("kvtier_disk_read_seconds", "Reads, from the control thread and back to it",

@@ -54,6 +54,11 @@ void BlockDevice::pin_buffer(BufferId buffer) {
   pin_buffer_impl(buffer, buffers_.at(buffer.value));
 }
 
+void BlockDevice::unpin_buffer(BufferId buffer) {
+  KVTIER_CHECK(buffers_.contains(buffer.value));
+  unpin_buffer_impl(buffer);
+}
+
 void BlockDevice::remove_buffer(BufferId buffer) {
   KVTIER_CHECK(buffers_.contains(buffer.value));
   remove_buffer_impl(buffer);

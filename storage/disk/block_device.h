@@ -44,6 +44,7 @@ class BlockDevice {
     std::uint32_t bytes = 0;
     std::uint64_t tag = 0;  // comes back in the completion
     Priority priority = Priority::read;
+    bool as_mapped = false;  // the pages that are mapped now, whether or not others are pinned
   };
   struct Completion {
     std::uint64_t tag = 0;
@@ -73,6 +74,9 @@ class BlockDevice {
   // Has the kernel hold the memory's pages for all transfers to come, instead of for each one. They
   // should be there (populate_in_pieces()). Without effect where the kernel refuses.
   void pin_buffer(BufferId buffer);
+  // Ends that: each transfer to come holds the pages that are mapped then. Those in flight keep
+  // what they hold.
+  void unpin_buffer(BufferId buffer);
   // No transfer on it may be in flight.
   void remove_buffer(BufferId buffer);
 
@@ -100,6 +104,7 @@ class BlockDevice {
   virtual void close_file_impl(FileId file) = 0;
   virtual Result<void> add_buffer_impl(BufferId buffer, std::span<std::byte> memory) = 0;
   virtual void pin_buffer_impl(BufferId, std::span<std::byte>) {}
+  virtual void unpin_buffer_impl(BufferId) {}
   virtual void remove_buffer_impl(BufferId buffer) = 0;
   virtual void read_impl(const Transfer& transfer) = 0;
   virtual void write_impl(const Transfer& transfer) = 0;

@@ -1,19 +1,9 @@
 #include "storage/disk/record_checks.h"
 
-#include <cstring>
-
+#include "client/record/private_head.h"
 #include "storage/disk/segments.h"
 
 namespace kvtier::storage {
-namespace {
-
-RecordHeader header_of(std::span<const std::byte> record) noexcept {
-  RecordHeader header;
-  std::memcpy(&header, record.data(), sizeof header);
-  return header;
-}
-
-}  // namespace
 
 std::string place(DiskLocation at) {
   return "slot " + std::to_string(at.slot) + " of segment " + std::to_string(at.segment);
@@ -35,25 +25,33 @@ bool fits_slot(std::uint64_t record_bytes, DiskLocation at, std::uint64_t slot_b
          at.slot < slots_per_segment(segment_bytes, slot_bytes);
 }
 
-Result<void> check_identity(std::span<const std::byte> record, const BlockIdentity& identity) {
-  const RecordHeader header = header_of(record);
-  if (header.magic == kRecordMagic && header.version == kRecordVersion &&
-      header.record_bytes == record.size() && header.ns == identity.ns &&
-      header.key == identity.key && header.parent == identity.parent &&
-      header.block_index == identity.block_index) {
-    return {};
+Result<void> seal_record(std::span<std::byte> record, const BlockIdentity& identity) {
+  PrivateHead head;
+  if (auto good = head.read(record); !good) return good;
+  const RecordHeader& header = head.header();
+  if (header.record_bytes != record.size() || header.ns != identity.ns ||
+      header.key != identity.key || header.parent != identity.parent ||
+      header.block_index != identity.block_index) {
+    return make_error(Errc::corrupt, "a record to be written is not the block it is named as");
   }
-  return make_error(Errc::corrupt, "a record to be written is not the block it is named as");
+  return head.seal(record);
 }
 
 Result<void> verify_record(std::span<const std::byte> record, const NamespaceId& ns, const Key& key,
                            DiskLocation at) {
-  auto intact = verify_checksums(record, ns, key);
-  if (intact && header_of(record).record_bytes != record.size()) {
-    intact = make_error(Errc::corrupt, "record: another size");
+  const auto header = verify_found(record);
+  std::string wrong;
+  if (!header) {
+    wrong = header.error().message;
+  } else if (header->ns != ns) {
+    wrong = "record: another namespace";
+  } else if (header->key != key) {
+    wrong = "record: another key";
+  } else if (header->record_bytes != record.size()) {
+    wrong = "record: another size";
   }
-  if (intact) return {};
-  return make_error(intact.error().code, place(at) + ": " + intact.error().message);
+  if (wrong.empty()) return {};
+  return make_error(Errc::corrupt, place(at) + ": " + wrong);
 }
 
 }  // namespace kvtier::storage

@@ -99,7 +99,8 @@ std::uint32_t segments_max(const RecordStoreOptions& options) noexcept {
 
 BlockDevice::Limits device_limits(const RecordStoreOptions& options) noexcept {
   BlockDevice::Limits limits;
-  limits.depth = options.reads_in_flight_max + options.writes_in_flight_max + kScrubsMax + 1;
+  limits.depth = options.reads_in_flight_max + options.writes_in_flight_max + kScrubsMax +
+                 OwnMemory::kPartsMax + 1;
   limits.files = segments_max(options);
   return limits;
 }
@@ -142,7 +143,7 @@ class DiskRecordStore final : public RecordStore {
     }
     if (is_closed()) return closed();
     if (registered_->contains(extent.id()) ||
-        registered_->size() + 1 >= device_->limits().buffers) {
+        registered_->size() + 2 >= device_->limits().buffers) {
       return make_error(Errc::invalid, "extent " + std::to_string(extent.id().value) +
                                            (registered_->contains(extent.id())
                                                 ? " is registered already"
@@ -231,6 +232,7 @@ class DiskRecordStore final : public RecordStore {
     stats.bytes_read = counters_.bytes_read;
     stats.read_failures = counters_.read_failures;
     stats.checksum_failures = counters_.checksum_failures;
+    stats.memory_faults = counters_.memory_faults;
     stats.records_written = counters_.records_written;
     stats.bytes_written = counters_.bytes_written;
     stats.write_failures = counters_.write_failures;

@@ -7,7 +7,7 @@
 //
 // Order that must hold: a record's bytes are written before its index entry; an index entry is
 // removed before its slot is written again. A read is good only if header, key, namespace and both
-// checksums hold.
+// checksums hold, where no client can have written meanwhile.
 #pragma once
 
 #include <chrono>
@@ -88,6 +88,8 @@ std::uint32_t slots_per_segment(std::uint64_t segment_bytes, std::uint64_t slot_
 
 struct RecordStoreStats {
   std::uint64_t records_read = 0, bytes_read = 0, read_failures = 0, checksum_failures = 0;
+  // Reads of records that hold on disk but did not in the slot where they landed.
+  std::uint64_t memory_faults = 0;
   std::uint64_t records_written = 0, bytes_written = 0, write_failures = 0, writes_refused = 0;
   std::uint64_t file_bytes = 0;  // allocated under the directory
 };
@@ -143,8 +145,10 @@ class RecordStore {
     std::uint32_t slot = 0;
     std::uint64_t record_bytes = 0;
   };
-  // Errors now: no_space (queue full), unavailable (offline); later: io, unavailable, corrupt
-  // (header, key or checksum: the caller forgets the key and retires the slot).
+  // What does not hold where it landed, which clients can write to, is read again into memory of
+  // the store's own; what holds there is copied to the slot, and good. Errors now: no_space (queue
+  // full), unavailable (offline); later: io, unavailable, corrupt (header, key or checksum, on
+  // disk: the caller forgets the key and retires the slot).
   virtual Result<void> read(const Read& read, Done<void> done) = 0;
 
   // Removes index entries; `done` after they are gone and any write of them that was under way has

@@ -103,7 +103,10 @@ void StoreLoop::take(RegisterCommand&& command) {
   }
   buffers_used_.insert(id);
   ExtentState& state = extents_[command.extent];
-  state = {BufferId(id), command.memory, command.slot_bytes, 1, {}};
+  state.buffer = BufferId(id);
+  state.memory = command.memory;
+  state.slot_bytes = command.slot_bytes;
+  state.pending = 1;
   ++extents_populating_;
   populate_next(command.extent, state, 0);
 }
@@ -126,7 +129,7 @@ void StoreLoop::take(PopulatedCommand&& command) {
     populate_next(command.extent, state, command.bytes);
     return;
   }
-  if (wanted) device_.pin_buffer(state.buffer);
+  if (wanted && !state.at_fault) device_.pin_buffer(state.buffer);
   --extents_populating_;
   release(command.extent);
 }
@@ -164,6 +167,7 @@ void StoreLoop::take(CloseCommand&&) {
   closing_ = true;
   const Result<void> closing = make_error(Errc::unavailable, "the record store is closing");
   for (auto& command : std::exchange(reads_queued_, {})) finish_read(command, closing);
+  for (auto& command : std::exchange(looks_queued_, {})) finish_read(command, closing);
   for (auto& command : std::exchange(scrubs_queued_, {})) finish_scrub(command, closing);
   for (auto& command : std::exchange(writes_queued_, {})) finish_write(command, closing);
   for (auto& command : std::exchange(writes_sealed_, {})) finish_write(command, closing);

@@ -55,10 +55,10 @@ void StoreLoop::run() {
 }
 
 bool StoreLoop::is_over() const {
-  return closing_ && reads_.empty() && reads_verifying_.empty() && scrubs_.empty() &&
-         scrubs_verifying_.empty() && writes_.empty() && writes_sealing_.empty() &&
-         erases_pending_ == 0 && extents_populating_ == 0 && flushes_.empty() &&
-         device_.in_flight() == 0;
+  return closing_ && reads_.empty() && reads_verifying_.empty() && looks_queued_.empty() &&
+         scrubs_.empty() && scrubs_verifying_.empty() && writes_.empty() &&
+         writes_sealing_.empty() && erases_pending_ == 0 && extents_populating_ == 0 &&
+         flushes_.empty() && device_.in_flight() == 0;
 }
 
 void StoreLoop::take_commands() {

@@ -24,8 +24,8 @@
 #include "storage/disk/block_device.h"
 #include "storage/disk/health.h"
 #include "storage/disk/index.h"
+#include "storage/disk/own_memory.h"
 #include "storage/disk/record_store.h"
-#include "storage/disk/scrub_memory.h"
 #include "storage/disk/segments.h"
 #include "storage/disk/store_directory.h"
 #include "storage/disk/workers.h"
@@ -36,12 +36,15 @@ namespace kvtier::storage {
 struct ReadCommand {
   RecordStore::Read read;
   RecordStore::Done<void> done;
+  // Of the memory for second looks, where it has come to one: what landed in the extent's slot did
+  // not hold, and clients may have written there meanwhile.
+  std::optional<std::uint32_t> look_part = std::nullopt;
 };
 struct ScrubCommand {
   RecordStore::Scrub scrub;
   RecordStore::Done<void> done;
   Health::Clock::time_point since = {};
-  std::uint32_t part = 0;  // of the scrub memory, once it is started
+  std::uint32_t part = 0;  // of the memory for scrubs, once it is started
 };
 // An erase that is done when its commit and every write it overtook are: their slots are the
 // caller's then.
@@ -103,7 +106,7 @@ using StoreCommand =
 // Shared with the control thread.
 struct StoreCounters {
   std::atomic<std::uint64_t> records_read = 0, bytes_read = 0, read_failures = 0,
-                             checksum_failures = 0;
+                             checksum_failures = 0, memory_faults = 0;
   std::atomic<std::uint64_t> records_written = 0, bytes_written = 0, write_failures = 0;
   std::atomic<std::uint64_t> reads_pending = 0, writes_pending = 0, stamps_pending = 0;
   std::atomic<std::uint32_t> scrubs_pending = 0;
@@ -129,6 +132,7 @@ class StoreLoop {
     std::uint64_t slot_bytes = 0;
     std::uint64_t pending = 0;        // reads and writes taken and not done; its populating
     std::function<void()> forgotten;  // told when none is pending
+    bool at_fault = false;            // see note_memory_fault()
   };
   // Waits for `waiting` writes and erases that came before it, then syncs file after file.
   struct Flush {
@@ -180,14 +184,19 @@ class StoreLoop {
 
   // store_reads.cc: reads and scrubs.
   void start_reads();
+  void start_second_looks();
   void start_scrubs();
   bool may_scrub() const;
   Result<void> check_segment(DiskLocation at, std::uint64_t slot_bytes);
   Result<BlockDevice::Transfer> prepare_read(const RecordStore::Read& read);
+  Result<BlockDevice::Transfer> prepare_second_look(ReadCommand& command);
   Result<BlockDevice::Transfer> prepare_scrub(ScrubCommand& command);
+  Result<BlockDevice::Transfer> to_own_memory(OwnMemory& memory, BufferId buffer, DiskLocation from,
+                                              std::uint64_t slot_bytes, std::uint64_t record_bytes);
   void end_read(ReadCommand& command, const Result<void>& transferred);
   void end_scrub(ScrubCommand& command, const Result<void>& transferred);
   void read_verified(ReadCommand& command, Result<void> intact);
+  void note_memory_fault(ExtentId extent);
   void scrub_verified(ScrubCommand& command, Result<void> intact);
   void finish_read(ReadCommand& command, Result<void> result);
   void finish_scrub(ScrubCommand& command, Result<void> result);
@@ -235,14 +244,15 @@ class StoreLoop {
   std::set<std::uint32_t> buffers_used_;
   std::uint32_t extents_populating_ = 0;
   std::uint64_t next_tag_ = 1;
-  // A read: queued, in flight, landed, then being verified. Each map is by tag.
-  std::deque<ReadCommand> reads_queued_;
+  // A read: queued, in flight, landed, then being verified; where it did not hold, all of that once
+  // more into memory of our own. Each map is by tag.
+  std::deque<ReadCommand> reads_queued_, looks_queued_;
   std::unordered_map<std::uint64_t, ReadCommand> reads_, reads_verifying_;
   std::vector<std::pair<ReadCommand, Result<void>>> reads_landed_;
   std::deque<ScrubCommand> scrubs_queued_;
   std::unordered_map<std::uint64_t, ScrubCommand> scrubs_, scrubs_verifying_;
   std::vector<std::pair<ScrubCommand, Result<void>>> scrubs_landed_;
-  ScrubMemory scrub_memory_;
+  OwnMemory scrub_memory_, look_memory_;
   // A write: queued, being sealed, sealed, its place cleared, in flight, landed.
   std::deque<WriteCommand> writes_queued_, writes_sealed_, writes_cleared_;
   std::unordered_map<std::uint64_t, WriteCommand> writes_sealing_, writes_;

@@ -23,6 +23,7 @@ void StoreLoop::go_offline(const std::string& what, int code) {
   announce(false, offline_why_);
   const Result<void> failed = offline();
   for (auto& command : std::exchange(reads_queued_, {})) finish_read(command, failed);
+  for (auto& command : std::exchange(looks_queued_, {})) finish_read(command, failed);
   for (auto& command : std::exchange(scrubs_queued_, {})) finish_scrub(command, failed);
   for (auto& command : std::exchange(writes_queued_, {})) finish_write(command, failed);
   for (auto& command : std::exchange(writes_sealed_, {})) finish_write(command, failed);

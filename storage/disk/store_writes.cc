@@ -24,14 +24,15 @@ void StoreLoop::seal_ahead() {
       continue;
     }
     const auto record = record_at(write.extent, write.slot, write.record_bytes);
-    if (const auto named = check_identity(record, write.identity); !named) {
-      finish_write(command, named.error());
-    } else if (record.size() <= kChecksumInlineBytesMax) {
-      sealed(command, seal_checksums(record));
+    if (record.size() <= kChecksumInlineBytesMax) {
+      sealed(command, seal_record(record, write.identity));
     } else {
       const std::uint64_t tag = next_tag_++;
+      const BlockIdentity identity = write.identity;
       writes_sealing_.emplace(tag, std::move(command));
-      workers_.submit([this, tag, record] { send(ChecksumCommand{tag, seal_checksums(record)}); });
+      workers_.submit([this, tag, record, identity] {
+        send(ChecksumCommand{tag, seal_record(record, identity)});
+      });
     }
   }
 }
@@ -136,7 +137,11 @@ Result<BlockDevice::Transfer> StoreLoop::prepare_write(const RecordStore::Write&
   if (const auto open = open_segment(write.to.segment); !open) return open.error();
   auto transfer =
       transfer_of(write.extent, write.slot, write.record_bytes, write.to, write.slot_bytes);
-  if (transfer) transfer->priority = BlockDevice::Priority::write;
+  if (transfer) {
+    transfer->priority = BlockDevice::Priority::write;
+    // What was sealed is what is mapped: pages that a client took out may still be pinned.
+    transfer->as_mapped = true;
+  }
   return transfer;
 }
 

@@ -1,5 +1,5 @@
-// io_uring: registered files and buffers, O_DIRECT, batched submission. No data is copied and no
-// page is pinned on the way; one system call starts and reaps a batch.
+// io_uring: registered files and buffers, O_DIRECT, batched submission. No data is copied and, but
+// for transfers as_mapped, no page is pinned on the way; one system call starts and reaps a batch.
 #include <liburing.h>
 #include <poll.h>
 #include <spdlog/spdlog.h>
@@ -163,7 +163,10 @@ class UringDevice final : public BlockDevice {
     }
   }
 
-  void remove_buffer_impl(BufferId buffer) override {
+  void remove_buffer_impl(BufferId buffer) override { unpin_buffer_impl(buffer); }
+
+  // The kernel keeps the pages for as long as transfers in flight use them.
+  void unpin_buffer_impl(BufferId buffer) override {
     if (!fixed_[buffer.value]) return;
     fixed_[buffer.value] = false;
     const iovec none{};
@@ -241,7 +244,8 @@ class UringDevice final : public BlockDevice {
     std::byte* memory = transfer.memory + operation.done;
     const unsigned bytes = transfer.bytes - operation.done;
     const std::uint64_t offset = transfer.offset + operation.done;
-    const bool fixed = operation.kind != Kind::sync && fixed_[transfer.buffer.value];
+    const bool fixed =
+        operation.kind != Kind::sync && !transfer.as_mapped && fixed_[transfer.buffer.value];
     io_uring_sqe* entry = next_entry();
     if (operation.kind == Kind::sync) {
       ::io_uring_prep_fsync(entry, file, IORING_FSYNC_DATASYNC);

@@ -58,6 +58,17 @@ int Faults::broken() {
   return broken_;
 }
 
+void Faults::wait_for_pinned(std::uint64_t buffers) {
+  std::unique_lock lock(mutex_);
+  started_.wait(lock, [&] { return pinned_ >= buffers; });
+}
+
+void Faults::note_pinned() {
+  const std::lock_guard lock(mutex_);
+  ++pinned_;
+  started_.notify_all();
+}
+
 bool Faults::holding() {
   const std::lock_guard lock(mutex_);
   return holding_;
@@ -88,7 +99,9 @@ class FaultyDevice final : public BlockDevice {
   }
   void pin_buffer_impl(BufferId buffer, std::span<std::byte>) override {
     inner_->pin_buffer(buffer);
+    faults_.note_pinned();
   }
+  void unpin_buffer_impl(BufferId buffer) override { inner_->unpin_buffer(buffer); }
   void remove_buffer_impl(BufferId buffer) override { inner_->remove_buffer(buffer); }
   void read_impl(const Transfer& transfer) override { start(transfer, true); }
   void write_impl(const Transfer& transfer) override { start(transfer, false); }

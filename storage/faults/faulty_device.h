@@ -40,6 +40,8 @@ class Faults {
   void release();
   // Blocks until so many transfers have been started since the device was made.
   void wait_for_started(std::uint64_t transfers);
+  // Blocks until so many buffers have been pinned since the device was made.
+  void wait_for_pinned(std::uint64_t buffers);
   struct Started {
     std::uint64_t reads = 0, writes = 0;
   };
@@ -50,11 +52,12 @@ class Faults {
   std::optional<Fault> next(bool is_read);
   bool holding();
   int broken();
+  void note_pinned();
 
   std::mutex mutex_;
   std::condition_variable started_;
   std::map<std::uint64_t, Fault> reads_faults_, writes_faults_;
-  std::uint64_t reads_ = 0, writes_ = 0;
+  std::uint64_t reads_ = 0, writes_ = 0, pinned_ = 0;
   bool holding_ = false;
   int broken_ = 0;
   BlockDevice* device_ = nullptr;

@@ -95,6 +95,7 @@ class PowerCutDevice final : public BlockDevice {
   void pin_buffer_impl(BufferId buffer, std::span<std::byte>) override {
     inner_->pin_buffer(buffer);
   }
+  void unpin_buffer_impl(BufferId buffer) override { inner_->unpin_buffer(buffer); }
   void remove_buffer_impl(BufferId buffer) override { inner_->remove_buffer(buffer); }
   void read_impl(const Transfer& transfer) override { inner_->read(transfer); }
   void write_impl(const Transfer& transfer) override {

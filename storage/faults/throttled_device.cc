@@ -37,6 +37,7 @@ class ThrottledDevice final : public BlockDevice {
   void pin_buffer_impl(BufferId buffer, std::span<std::byte>) override {
     inner_->pin_buffer(buffer);
   }
+  void unpin_buffer_impl(BufferId buffer) override { inner_->unpin_buffer(buffer); }
   void remove_buffer_impl(BufferId buffer) override { inner_->remove_buffer(buffer); }
   void read_impl(const Transfer& transfer) override {
     note(transfer);

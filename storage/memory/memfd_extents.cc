@@ -131,6 +131,9 @@ Result<std::unique_ptr<Extent>> adopt_memfd_extent(UniqueFd memory, UniqueFd tab
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
     return make_error(Errc::corrupt, name + ": not memory sealed against shrinking");
   }
+  // That of an earlier release may lack the last seal; a client that took its memory's future away
+  // meanwhile has it fail below.
+  if (const auto sealed = seal_memfd(memory.get()); !sealed) return sealed.error();
   auto mapping = Mapping::map(memory.get(), header.extent_bytes, Mapping::Access::read_write);
   if (!mapping) return mapping.error();
   const Extent::Shape shape{header.extent_bytes, header.slot_bytes, header.owner};

@@ -72,6 +72,7 @@ Result<SlotTable> SlotTable::adopt(UniqueFd fd) {
   // Memory that can shrink under the mapping could kill this process.
   const int seals = ::fcntl(fd.get(), F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return corrupt("not sealed against shrinking");
+  if (const auto sealed = seal_memfd(fd.get()); !sealed) return sealed.error();
   auto mapping = Mapping::map(fd.get(), bytes, Mapping::Access::read_write);
   if (!mapping) return mapping.error();
 

@@ -293,7 +293,7 @@ void FakeDaemon::send_extents(Peer& peer) {
           extent.setSlotBytes(slot_bytes_);
           extent.setKind(state_.extent_kind);
         },
-        state_.read_only || state_.read_only_asked
+        state_.read_only || state_.read_only_asked || state_.unmappable.contains(i + 1U)
             ? UniqueFd(::open(("/proc/self/fd/" + std::to_string(extent_fds_[i].get())).c_str(),
                               O_RDONLY | O_CLOEXEC))
             : UniqueFd(::dup(extent_fds_[i].get())));

@@ -49,6 +49,8 @@ class FakeDaemon {
     std::string lineage;                        // of its extents, 16 bytes; empty: it says none
     std::set<std::uint32_t> known_extents;      // what the last hello said of this lineage
     int extents_sent = 0;
+    std::set<std::uint32_t>
+        unmappable;  // extents whose memory comes so that nobody can write to it
     std::function<void(std::vector<std::byte>&)> mangle_hello;  // the bytes sent instead of welcome
 
     std::map<Which, int> seen;

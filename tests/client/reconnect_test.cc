@@ -219,5 +219,64 @@ TEST_F(ReconnectTest, SlotsThatAreOnTheirWayWhenTheClientClosesAreHandedBack) {
   EXPECT_TRUE(daemon.eventually([](const auto& s) { return s.abandoned.size() == 8; }));
 }
 
+// Each welcome set the time between attempts back to its least: hundreds of them in seconds.
+TEST_F(ReconnectTest, SessionsThatEndSoonAfterTheirWelcomeComeLessAndLessOften) {
+  daemon.with([](auto& s) { s.fatal = {Which::OPEN_NAMESPACE}; });
+  ClientOptions options;
+  options.socket = daemon.socket();
+  const auto began = Clock::now();
+  client = Client::start(std::move(options)).value();
+  cache = client->open(ns).value();
+  ASSERT_TRUE(daemon.eventually([](const auto& s) { return s.connections >= 8; }));
+  // 20, 40, 80 ... ms, at most reconnect_delay_max: 1.6 s.
+  EXPECT_GE(Clock::now() - began, std::chrono::seconds(1));
+  daemon.with([](auto& s) { s.fatal.clear(); });
+  EXPECT_TRUE(client->wait_connected(soon()));
+  EXPECT_TRUE(client->flush(soon()));
+}
+
+TEST_F(ReconnectTest, AnExtentThatCannotBeMappedCostsItsBlocksAndNotTheSession) {
+  constexpr std::uint32_t kHostExtent = 2;
+  daemon.with([](auto& s) {
+    s.unmappable = {kHostExtent};
+    s.slots_left = {8, 8};
+  });
+  const auto other = prompt_of(65, 5000);
+  cache_prompt(prompt, Tier::host);
+  cache_prompt(other, Tier::device);
+  start_connected();
+  EXPECT_EQ(load(), 0U);
+  auto lease = cache->lease(other, 4, soon());
+  ASSERT_TRUE(lease);
+  EXPECT_EQ(lease->wait_ready(soon()), 4U);
+  RecordPages pages(4, layout.record_bytes);
+  auto load = lease->load_into(pages.pages());
+  ASSERT_TRUE(load);
+  EXPECT_EQ(load->finish(), 4U);
+  EXPECT_TRUE(daemon.eventually([&](const auto& s) {
+    return std::ranges::count_if(s.abandoned,
+                                 [](std::uint64_t slot) { return slot >> 32 == kHostExtent; }) >= 8;
+  })) << "slots that cannot be written to are handed back";
+  EXPECT_TRUE(client->connected());
+  EXPECT_EQ(daemon.with([](auto& s) { return s.connections; }), 1);
+}
+
+// One that comes from disk into such an extent.
+TEST_F(ReconnectTest, ABlockThatLandsInAnExtentThatCannotBeMappedHasFailed) {
+  daemon.with([](auto& s) { s.unmappable = {2}; });
+  const auto chain = keys(prompt);
+  for (const Key& key : chain) daemon.publish(key, TierSet{}.with(Tier::disk), 0);
+  start_connected();
+  auto lease = cache->lease(prompt, 4, soon());
+  ASSERT_TRUE(lease);
+  const auto id = daemon.with([](auto& s) { return s.last_lease; });
+  daemon.send_ready(id, {0, 1, 2, 3},
+                    {daemon.slot_name(Tier::host, 0), daemon.slot_name(Tier::host, 1),
+                     daemon.slot_name(Tier::host, 2), daemon.slot_name(Tier::host, 3)});
+  EXPECT_EQ(lease->wait_ready(soon()), 0U);
+  EXPECT_TRUE(client->flush(soon()));
+  EXPECT_EQ(daemon.with([](auto& s) { return s.connections; }), 1);
+}
+
 }  // namespace
 }  // namespace kvtier::test

@@ -33,6 +33,10 @@ void CacheModel::unplace(const Key& key, Tier tier) {
     fault(name(key), " taken from ", kvtier::name(tier), " under a hold");
   std::erase(order(key, tier), key);
   block.copies.erase(tier);
+  if (block.spoilt.has(tier)) {
+    block.spoilt = block.spoilt.without(tier);
+    block.doomed = !block.spoilt.empty();
+  }
   if (block.copies.empty()) blocks_.erase(key);
 }
 
@@ -57,8 +61,17 @@ void CacheModel::touch(const std::vector<Key>& prefix) {
 
 void CacheModel::settle(const Key& key) {
   const auto found = blocks_.find(key);
-  if (found == blocks_.end() || !found->second.doomed || found->second.loading) return;
+  if (found == blocks_.end() || !found->second.doomed) return;
   const auto copies = found->second.copies;
+  if (const TierSet spoilt = found->second.spoilt; !spoilt.empty()) {
+    for (const auto& [tier, copy] : copies) {
+      if (!spoilt.has(tier) || copy.holds != 0) continue;
+      unplace(key, tier);
+      give_back(tier);
+    }
+    return;
+  }
+  if (found->second.loading) return;
   if (std::ranges::any_of(copies, [](const auto& copy) { return copy.second.holds != 0; })) return;
   for (const auto& [tier, copy] : copies) {
     unplace(key, tier);
@@ -352,6 +365,16 @@ void CacheModel::forget(std::uint16_t ns, const Key& key) {
     block->doomed = true;
     settle(key);
   }
+  finish();
+}
+
+void CacheModel::spoil(const Key& key, Tier tier, bool believed) {
+  begin();
+  if (!believed) fault("a report of ", name(key), " was not believed");
+  MBlock& block = blocks_.at(key);
+  block.doomed = true;
+  block.spoilt = block.spoilt.with(tier);
+  settle(key);
   finish();
 }
 

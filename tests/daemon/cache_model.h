@@ -78,6 +78,8 @@ class CacheModel {
               bool taken);
   void abandon(SessionId session, SlotName slot);
   void forget(std::uint16_t ns, const Key& key);
+  // The record in this slot, which a lease of its block has, was damaged and reported.
+  void spoil(const Key& key, Tier tier, bool believed);
   void drop(std::optional<std::uint16_t> ns, TierSet tiers, std::uint64_t dropped);
   void end_session(SessionId session);
   void end_process(ProcessId process);
@@ -92,6 +94,11 @@ class CacheModel {
   const std::map<LeaseId, Lease>& leases() const noexcept { return leases_; }
   std::uint64_t waiting_writes() const noexcept { return queue_.size() + writing_.size(); }
   bool known(const Key& key) const { return blocks_.contains(key); }
+  bool spoilt(const Key& key, Tier tier) const {
+    const auto found = blocks_.find(key);
+    return found != blocks_.end() && found->second.spoilt.has(tier);
+  }
+  bool doomed(const Key& key) const { return blocks_.at(key).doomed; }
 
  private:
   struct Copy {
@@ -103,6 +110,7 @@ class CacheModel {
     std::uint16_t ns;
     std::map<Tier, Copy> copies;
     bool loading = false, writing = false, doomed = false;
+    TierSet spoilt{};
   };
   struct Waiting {
     Key key;

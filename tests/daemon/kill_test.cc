@@ -165,13 +165,18 @@ class KillRun {
     }
   }
 
-  // As a client does that found a block not to hold.
+  // As a client does that found a block not to hold in memory, and an administrator who wants it
+  // nowhere.
   void forget_one(WireClient& client) {
     const auto& [wide, prefix] = prefixes_[random_() % prefixes_.size()];
     durable_.erase(prefix.back().key());
     client.report_bad(handles_[wide], prefix, true);
     // The damage is the client's own: the daemon has heard of it before it is killed from outside.
     client.request([](WireClient::Builder m) { m.setStatus(); });
+    const Key& key = prefix.back().key();
+    client.request([&](WireClient::Builder m) {
+      m.initDrop().initSelection().setKey({reinterpret_cast<const kj::byte*>(&key), sizeof key});
+    });
   }
 
   void check_usage(WireClient& client) {

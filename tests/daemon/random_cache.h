@@ -44,8 +44,9 @@ class RandomCache {
     if (what < 430) return reserve();
     if (what < 680) return commit();
     if (what < 970) return complete_one();
-    if (what < 975) return forget();
-    if (what < 976) return drop();
+    if (what < 973) return forget();
+    if (what < 977) return spoil();
+    if (what < 978) return drop();
     if (what < 986) return end_session();
     if (what < 993) return end_process();
     if (what < 997) return abandon();
@@ -212,6 +213,9 @@ class RandomCache {
         asked.what == FakeStore::Asked::What::flush) {
       fate = FakeStore::Fate::good;
     }
+    // As the real one does before anything else.
+    if (asked.what == FakeStore::Asked::What::write && model_.spoilt(asked.keys[0], Tier::host))
+      fate = FakeStore::Fate::corrupt;
     if (cache_.store().cut_off(operation)) fate = FakeStore::Fate::unavailable;
     cache_.store().complete(operation, fate);
     model_.completed(asked, fate);
@@ -236,6 +240,23 @@ class RandomCache {
     const Key key = any(chain.blocks).key();
     cache_->forget(chain.ns, key);
     model_.forget(chain.ns, key);
+  }
+  // A client scribbles over a record that somebody holds leased, who finds it and says so.
+  void spoil() {
+    for (const auto& [id, lease] : model_.leases()) {
+      if (lease.session == 0 || below(3) != 0) continue;
+      for (const auto& leased : lease.blocks) {
+        if (!leased.block || leased.pending || model_.doomed(*leased.block)) continue;
+        const auto record = cache_.record(leased.slot);
+        if (record.empty()) continue;
+        record[0] ^= std::byte{1};
+        const std::uint16_t ns = cache_.find(*leased.block)->ns;
+        const Key key = *leased.block;
+        const Tier tier = leased.tier;
+        const bool believed = cache_->report_bad(lease.session, {&ns, 1}, {&key, 1}) == 0;
+        return model_.spoil(key, tier, believed);
+      }
+    }
   }
   void drop() {
     std::optional<std::uint16_t> ns;

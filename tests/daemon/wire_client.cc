@@ -140,6 +140,7 @@ bool WireClient::request(const std::function<void(Builder)>& fill,
                             message.getError().getMessage().cStr());
       } else {
         use(message);
+        if (message.isWelcome()) directory_ = frame->take_descriptor();
       }
     });
     if (!read) return false;

@@ -87,6 +87,7 @@ class WireClient {
   int extent_fd(std::uint64_t slot) const {
     return extents_.at(static_cast<std::uint32_t>(slot >> 32)).fd.get();
   }
+  int directory_fd() const { return directory_.get(); }
   std::size_t extents() const noexcept { return extents_.size(); }
   bool read_only() const noexcept { return read_only_; }
 
@@ -100,6 +101,7 @@ class WireClient {
   std::uint64_t last_id_ = 0;
   std::optional<Error> error_;
   bool read_only_ = false;
+  UniqueFd directory_;
   std::uint64_t lease_ = 0;  // the last one of lease()
   struct Extent {
     UniqueFd fd;

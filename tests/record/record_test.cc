@@ -1,4 +1,4 @@
-#include "client/record/record.h"
+#include "client/record/private_head.h"
 
 #include <gtest/gtest.h>
 
@@ -123,8 +123,9 @@ TEST_P(Record, random_bytes_and_wrong_sizes_are_refused_without_harm) {
 }
 
 TEST_P(Record, the_proof_is_read_back) {
-  const auto proof = proof_of(bytes_);
-  EXPECT_EQ(std::vector<Token>(proof.begin(), proof.end()), tokens_);
+  PrivateHead head;
+  ASSERT_TRUE(head.read(bytes_));
+  EXPECT_EQ(std::vector<Token>(head.proof().begin(), head.proof().end()), tokens_);
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, Record,

@@ -1,5 +1,6 @@
 #include "storage/memory/extent.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -67,6 +68,32 @@ TEST(MemfdExtents, MemoryThatCouldShrinkIsNotAdopted) {
 TEST(MemfdExtents, DescriptorsInTheWrongOrderAreNotAdopted) {
   const auto extent = make_extent();
   EXPECT_FALSE(adopt_memfd_extent(copy_of(extent->table().fd()), copy_of(extent->memory_fd())));
+}
+
+// Whoever could write to it took its future away from all others: nobody could map it any more.
+TEST(MemfdExtents, NobodyWhoIsGivenItCanSealItFurther) {
+  const auto extent = make_extent();
+  for (const int fd : {extent->memory_fd(), extent->table().fd()}) {
+    for (const int seal : {F_SEAL_FUTURE_WRITE, F_SEAL_WRITE, F_SEAL_SHRINK}) {
+      EXPECT_EQ(::fcntl(fd, F_ADD_SEALS, seal), -1);
+      EXPECT_EQ(errno, EPERM);
+    }
+  }
+}
+
+TEST(MemfdExtents, MemoryOfAnEarlierReleaseIsSealedAsItIsAdopted) {
+  const auto extent = make_extent();
+  UniqueFd open = std::move(make_memfd("earlier", 1_MiB, Seals::open).value());
+  const UniqueFd theirs = copy_of(open.get());
+  EXPECT_TRUE(adopt_memfd_extent(std::move(open), copy_of(extent->table().fd())));
+  EXPECT_EQ(::fcntl(theirs.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE), -1);
+}
+
+TEST(MemfdExtents, MemoryThatNobodyCanMapForWritingIsNotAdopted) {
+  const auto extent = make_extent();
+  UniqueFd open = std::move(make_memfd("earlier", 1_MiB, Seals::open).value());
+  ASSERT_EQ(::fcntl(open.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE), 0);
+  EXPECT_FALSE(adopt_memfd_extent(std::move(open), copy_of(extent->table().fd())));
 }
 
 TEST(CudaDriver, ALibraryThatIsNotThereIsNamedWithTheMend) {

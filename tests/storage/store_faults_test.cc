@@ -203,6 +203,8 @@ TEST_F(StoreFaultsTest, WriteThatTheDeviceToreOrMisdirectedReadsAsCorrupt) {
   }
 }
 
+// Each is read twice: what did not hold in shared memory is read again into memory of the store's
+// own.
 TEST_F(StoreFaultsTest, ReadThatTheDeviceTruncatedFlippedOrMisdirectedIsCorrupt) {
   TestStore store(options_, device());
   const TestRecord record(0, 1), neighbour(0, 2);
@@ -214,10 +216,13 @@ TEST_F(StoreFaultsTest, ReadThatTheDeviceTruncatedFlippedOrMisdirectedIsCorrupt)
         Faults::Fault{.moved_by = 8192}, Faults::Fault{.flipped_bit = 9 * 8},
         Faults::Fault{.flipped_bit = 5000 * 8 + 3}}) {
     faults_.on_read(++n, fault);
+    faults_.on_read(++n, fault);
     const auto found = store.read(record, {0, 0});
     ASSERT_FALSE(found);
     EXPECT_EQ(found.error().code, Errc::corrupt);
+    EXPECT_EQ(faults_.started().reads, n);
   }
+  EXPECT_EQ(store->stats().memory_faults, 0u);
   EXPECT_TRUE(store.read(record, {0, 0}));
 }
 

@@ -1,5 +1,5 @@
-// The store's own buffers for scrubs: kScrubsMax parts of one registered mapping, as large as the
-// largest record that was scrubbed so far.
+// Buffers of the store's own, which no client can reach: kPartsMax parts of one registered mapping,
+// as large as the largest record that was read into them so far.
 #pragma once
 
 #include <array>
@@ -13,8 +13,10 @@
 
 namespace kvtier::storage {
 
-class ScrubMemory {
+class OwnMemory {
  public:
+  static constexpr std::uint32_t kPartsMax = kScrubsMax;
+
   // Whether a record of so many bytes can be taken in now: a part is free, and large enough or no
   // part is in use.
   bool has_room(std::uint64_t bytes) const noexcept;
@@ -26,6 +28,11 @@ class ScrubMemory {
   std::span<std::byte> part(std::uint32_t index) const noexcept {
     return mapping_.bytes().subspan(index * part_bytes_, part_bytes_);
   }
+  // The part that begins there.
+  std::uint32_t part_at(const std::byte* at) const noexcept {
+    return static_cast<std::uint32_t>(static_cast<std::uint64_t>(at - mapping_.bytes().data()) /
+                                      part_bytes_);
+  }
 
  private:
   Result<void> grow(BlockDevice& device, BufferId buffer, std::uint64_t bytes);
@@ -35,7 +42,7 @@ class ScrubMemory {
   std::optional<BufferId> buffer_;
   std::uint64_t part_bytes_ = 0;
   std::uint32_t in_use_ = 0;
-  std::array<bool, kScrubsMax> used_{};
+  std::array<bool, kPartsMax> used_{};
 };
 
 }  // namespace kvtier::storage

@@ -1,4 +1,4 @@
-#include "storage/disk/scrub_memory.h"
+#include "storage/disk/own_memory.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,11 +7,11 @@
 
 namespace kvtier::storage {
 
-bool ScrubMemory::has_room(std::uint64_t bytes) const noexcept {
-  return in_use_ == 0 || (in_use_ < kScrubsMax && bytes <= part_bytes_);
+bool OwnMemory::has_room(std::uint64_t bytes) const noexcept {
+  return in_use_ == 0 || (in_use_ < kPartsMax && bytes <= part_bytes_);
 }
 
-Result<std::uint32_t> ScrubMemory::take(BlockDevice& device, BufferId buffer, std::uint64_t bytes) {
+Result<std::uint32_t> OwnMemory::take(BlockDevice& device, BufferId buffer, std::uint64_t bytes) {
   KVTIER_CHECK(has_room(bytes));
   if (bytes > part_bytes_) {
     if (const auto grown = grow(device, buffer, bytes); !grown) return grown.error();
@@ -22,16 +22,16 @@ Result<std::uint32_t> ScrubMemory::take(BlockDevice& device, BufferId buffer, st
   return static_cast<std::uint32_t>(free - used_.begin());
 }
 
-void ScrubMemory::give_back(std::uint32_t part) noexcept {
+void OwnMemory::give_back(std::uint32_t part) noexcept {
   KVTIER_CHECK(used_[part]);
   used_[part] = false;
   --in_use_;
 }
 
-Result<void> ScrubMemory::grow(BlockDevice& device, BufferId buffer, std::uint64_t bytes) {
-  auto memory = make_memfd("kvtier-scrub", kScrubsMax * bytes);
+Result<void> OwnMemory::grow(BlockDevice& device, BufferId buffer, std::uint64_t bytes) {
+  auto memory = make_memfd("kvtier-own", kPartsMax * bytes);
   if (!memory) return memory.error();
-  auto mapping = Mapping::map(memory->get(), kScrubsMax * bytes, Mapping::Access::read_write);
+  auto mapping = Mapping::map(memory->get(), kPartsMax * bytes, Mapping::Access::read_write);
   if (!mapping) return mapping.error();
   if (buffer_) device.remove_buffer(*buffer_);
   buffer_.reset();
