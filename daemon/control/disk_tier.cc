@@ -172,7 +172,7 @@ bool DiskTier::retire(BlockId id, Removal why) {
   const Place at = unplace(id, why);
   DiskDevice& on = device(device_of(at));
   on.space().retire(location_of(at));
-  on.erase({key}, {});
+  on.erase({key}, {}, [this] { pump(); });
   KVTIER_POINT("daemon.disk.retired");
   return true;
 }

@@ -335,6 +335,8 @@ class BusySessionTest : public ClientTest {
         nullptr, kAnswerMax);
     busy->start();
     entry = busy->open(ns);
+    entry->users = 1;  // as a Cache would
+    busy->refill(entry);
     ASSERT_TRUE(busy->wait_connected(soon()));
     ASSERT_TRUE(busy->flush(soon()));
   }

@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <csignal>
+#include <thread>
 
 #include "tests/e2e/daemon_process.h"
 #include "tests/e2e/engine_under_test.h"
@@ -124,6 +125,40 @@ TEST_F(BatchedEngine, a_pool_too_small_parks_in_the_daemon_and_computes_nothing_
   const auto metrics = scheduler_->metrics();
   EXPECT_GT(metrics.preemptions, 0U);
   EXPECT_EQ(metrics.tokens_recomputed, 0U);
+}
+
+// Of 62 tenants 20 never had a block: the slots at hand for the first ones were all that the
+// engine's process was granted.
+TEST(EngineOfManyTenants, every_one_of_sixty_two_salts_has_its_blocks) {
+  constexpr std::uint64_t kSalts = 62;
+  const auto model = engine::test::TestModel::make_small();
+  engine::test::TestEngine engine(*model, kFormat, kChunkTokens, kPages);
+  DaemonProcess daemon({.disk_capacity = ""});  // a quarter of its 16 MiB is less than all ask for
+  daemon.start();
+  const auto client = Client::start({.socket = daemon.socket(), .name = "test"}).value();
+  ASSERT_TRUE(client->wait_connected(Clock::now() + 30s));
+  engine::CacheSpaces spaces(engine.ns, client);
+  engine::Scheduler scheduler(engine.llama, *engine.pool, spaces, engine::SchedulerOptions{});
+  const auto prompt = engine::test::random_tokens(101, model->config.vocab_size, 7);
+  for (std::uint64_t i = 0; i < kSalts; ++i) {
+    engine::Request request;
+    request.prompt = prompt;
+    request.tokens_max = 1;
+    request.cache_salt = "salt " + std::to_string(i);
+    request.cache_deadline = 500ms;
+    const auto waiting = std::make_shared<Waiting>();
+    ASSERT_TRUE(scheduler.submit(request, waiting));
+    waiting->tokens();
+  }
+  for (std::uint64_t i = 0; i < kSalts; ++i) {
+    const auto space = spaces.space("salt " + std::to_string(i)).value();
+    const auto deadline = Clock::now() + 30s;
+    std::uint32_t found = 0;
+    // What found no slot is offered again.
+    while ((found = space.cache->match(prompt).blocks) < 6 && Clock::now() < deadline)
+      std::this_thread::yield();
+    EXPECT_EQ(found, 6U) << "salt " << i;
+  }
 }
 
 }  // namespace
