@@ -65,7 +65,7 @@ class PlacesTest(unittest.TestCase):
     def test_answers_on_all_places_leave_room_for_health_and_say_so_to_who_wants_more(self):
         self.serve("--connections-max", "2")
         body = json.dumps({"model": "docs-4m", "prompt": "The file", "max_tokens": 400, "stream": True,
-                           "ignore_eos": True, "n": 1}).encode()
+                           "ignore_eos": True, "temperature": 1, "n": 16}).encode()
         request = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
         answered = [self.connect(request) for _ in range(2)]
         for connection in answered:
