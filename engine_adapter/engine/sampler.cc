@@ -21,6 +21,15 @@ bool likelier(const Candidate& a, const Candidate& b) noexcept {
 
 // exp() of less adds nothing to a sum that is at least 1.
 constexpr double kExponentMin = -45;
+// Looked at together: almost none has a token that is likelier than the likeliest so far.
+constexpr std::size_t kRun = 64;
+
+bool any_above(std::span<const float> logits, float bound) noexcept {
+  int above = 0;
+  for (const float logit : logits) above |= static_cast<int>(logit > bound);
+  return above != 0;
+}
+
 // Few enough to sort.
 constexpr std::size_t kSortedMax = 64;
 
@@ -30,8 +39,8 @@ struct Fewest {
 };
 
 // The fewest likeliest candidates whose weight is `enough`, or all: moved to the front, the last of
-// them in its place. The side of the middle where the weight becomes enough is halved again, and so
-// on: nothing is sorted but the last few.
+// them in its place. The likeliest eighth is told from the rest, the side on which the weight
+// becomes enough is cut again, and so on: nothing is sorted but the last few.
 template <class Enough>
 Fewest move_fewest(std::vector<Candidate>& candidates, const Enough& enough) {
   const auto at = [&](std::size_t i) {
@@ -41,7 +50,7 @@ Fewest move_fewest(std::vector<Candidate>& candidates, const Enough& enough) {
   std::size_t begin = 0;
   std::size_t end = candidates.size();
   while (end - begin > kSortedMax) {
-    const std::size_t middle = begin + (end - begin) / 2;
+    const std::size_t middle = begin + (end - begin) / 8;
     std::nth_element(at(begin), at(middle), at(end), likelier);
     double through = before;
     for (std::size_t i = begin; i < middle; ++i) through += candidates[i].weight;
@@ -82,8 +91,14 @@ std::uint64_t SplitMix64::next() noexcept {
 
 Token argmax(std::span<const float> logits) noexcept {
   std::size_t best = 0;
-  for (std::size_t i = 1; i < logits.size(); ++i) {
-    if (logits[i] > logits[best] || (std::isnan(logits[best]) && !std::isnan(logits[i]))) best = i;
+  while (best < logits.size() && std::isnan(logits[best])) ++best;
+  if (best == logits.size()) return 0;
+  for (std::size_t run = best + 1; run < logits.size(); run += kRun) {
+    const std::size_t end = std::min(run + kRun, logits.size());
+    if (!any_above(logits.subspan(run, end - run), logits[best])) continue;
+    for (std::size_t i = run; i < end; ++i) {
+      if (logits[i] > logits[best]) best = i;
+    }
   }
   return static_cast<Token>(best);
 }
@@ -135,14 +150,11 @@ std::vector<TokenLogprob> likeliest_tokens(std::span<const float> logits, std::s
     kept.push_back({logits[i], static_cast<Token>(i), 0});
     std::push_heap(kept.begin(), kept.end(), likelier);
   }
-  // Ids rise, so an equal one stays out. A whole run is looked at together: almost none has any.
-  constexpr std::size_t kRun = 64;
+  // Ids rise, so an equal one stays out.
   while (i < logits.size()) {
-    const float bound = kept.front().logit;
     const std::size_t end = std::min(i + kRun, logits.size());
-    int above = 0;
-    for (std::size_t j = i; j < end; ++j) above |= static_cast<int>(logits[j] > bound);
-    for (; above != 0 && i < end; ++i) {
+    const bool above = any_above(logits.subspan(i, end - i), kept.front().logit);
+    for (; above && i < end; ++i) {
       if (!(logits[i] > kept.front().logit)) continue;
       std::pop_heap(kept.begin(), kept.end(), likelier);
       kept.back() = {logits[i], static_cast<Token>(i), 0};
