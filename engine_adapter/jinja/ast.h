@@ -71,17 +71,17 @@ struct Branch {
 
 struct Statement {
   enum class Kind : unsigned char {
-    text,      // text
-    print,     // value
-    set,       // target = value
-    capture,   // body, as the expression `value` makes of it, into target; printed where it has none
-    branch,    // branches
-    loop,      // for target in value [if condition]: body; else: otherwise
-    break_,    // of the loop around it
+    text,     // text
+    print,    // value
+    set,      // target = value
+    capture,  // body, as the expression `value` makes of it, into target; printed where it has none
+    branch,   // branches
+    loop,     // for target in value [if condition]: body; else: otherwise
+    break_,   // of the loop around it
     continue_,
-    macro,     // text ( parameters ): body
-    call,      // the call `value`, whose caller() is ( parameters ): body
-    scope,     // parameters with their values: body
+    macro,  // text ( parameters ): body
+    call,   // the call `value`, whose caller() is ( parameters ): body
+    scope,  // parameters with their values: body
   } kind;
   int line;
   std::string text{};
@@ -92,9 +92,9 @@ struct Statement {
   std::vector<Branch> branches{};
   Block body{};
   Block otherwise{};
-  bool recursive = false;      // of a loop
-  bool takes_more = false;     // a macro that reads varargs
-  bool takes_named = false;    // or kwargs
+  bool recursive = false;    // of a loop
+  bool takes_more = false;   // a macro that reads varargs
+  bool takes_named = false;  // or kwargs
 };
 
 // Throws Fault, naming a construct that is not supported.

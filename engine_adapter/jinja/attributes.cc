@@ -12,15 +12,15 @@ using Kind = Sequence::Kind;
 
 // Those that change what they are called of are not there: jinja2's sandbox does not let them.
 constexpr std::string_view kMapMethods[] = {"items", "keys", "values", "get", "copy"};
-constexpr std::string_view kChangingMap[] = {"pop", "popitem", "clear", "update", "setdefault",
-                                             "fromkeys"};
+constexpr std::string_view kChangingMap[] = {"pop",    "popitem",    "clear",
+                                             "update", "setdefault", "fromkeys"};
 constexpr std::string_view kListMethods[] = {"index", "count", "copy"};
 
 Value method_of(Meter& meter, const Value& object, const std::string& name) {
   meter.make(sizeof(Callable) + name.size());
   if (object.depth() >= kValueDepthMax) meter.fail("values are nested too deeply");
-  return Value(Value::Any(std::make_shared<const Callable>(
-      Callable{Callable::Kind::method, name, object})));
+  return Value(
+      Value::Any(std::make_shared<const Callable>(Callable{Callable::Kind::method, name, object})));
 }
 
 Value loop_attribute(Meter& meter, const Value& object, const Loop& loop, const std::string& name) {
@@ -147,7 +147,8 @@ Value attribute_of(Meter& meter, const Value& object, const std::string& name) {
       return sequence->items[name == "grouper" ? 0 : 1];
     }
     const bool known = std::ranges::find(kListMethods, name) != std::end(kListMethods);
-    if (sequence->kind <= Kind::range && known && (name != "copy" || sequence->kind == Kind::list)) {
+    if (sequence->kind <= Kind::range && known &&
+        (name != "copy" || sequence->kind == Kind::list)) {
       return method_of(meter, object, name);
     }
   }

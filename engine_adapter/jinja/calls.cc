@@ -17,7 +17,8 @@ const Value* named_argument(const Arguments& arguments, std::string_view name) {
 }
 
 bool has_parameter(const Statement& macro, std::string_view name) {
-  return std::ranges::any_of(macro.parameters, [name](const auto& one) { return one.name == name; });
+  return std::ranges::any_of(macro.parameters,
+                             [name](const auto& one) { return one.name == name; });
 }
 
 }  // namespace

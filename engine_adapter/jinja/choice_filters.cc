@@ -81,7 +81,8 @@ Filter find_choice_filter(std::string_view name) noexcept {
 }
 
 Filter find_filter(std::string_view name) {
-  for (const auto find : {find_text_filter, find_list_filter, find_choice_filter, find_number_filter}) {
+  for (const auto find :
+       {find_text_filter, find_list_filter, find_choice_filter, find_number_filter}) {
     if (const Filter found = find(name)) return found;
   }
   return nullptr;
@@ -89,8 +90,10 @@ Filter find_filter(std::string_view name) {
 
 std::string unknown_filter(std::string_view name) {
   return "the filter '" + std::string(name) +
-         "' is not supported; supported are abs, attr, batch, capitalize, center, count, d, default, "
-         "dictsort, e, escape, first, float, format, groupby, indent, int, items, join, last, length, "
+         "' is not supported; supported are abs, attr, batch, capitalize, center, count, d, "
+         "default, "
+         "dictsort, e, escape, first, float, format, groupby, indent, int, items, join, last, "
+         "length, "
          "list, lower, map, max, min, reject, rejectattr, replace, reverse, round, safe, select, "
          "selectattr, slice, sort, string, sum, title, tojson, trim, truncate, unique, upper, "
          "urlencode and wordcount";

@@ -142,8 +142,7 @@ bool ExpressionParser::at_comparison(Operator& op) const noexcept {
     return true;
   }
   op = is_word("in") ? Operator::in : Operator::not_in;
-  return is_word("in") ||
-         (is_word("not") && ahead().kind == LK::name && ahead().value == "in");
+  return is_word("in") || (is_word("not") && ahead().kind == LK::name && ahead().value == "in");
 }
 
 ExpressionPtr ExpressionParser::comparison() {

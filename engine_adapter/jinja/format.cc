@@ -60,7 +60,8 @@ void append_number(Meter& meter, std::string& out, const Value& value, const Spe
 
 Spec read_spec(Meter& meter, const std::string& format, std::size_t& at) {
   Spec spec;
-  while (at < format.size() && std::string_view("-+ 0#").find(format[at]) != std::string_view::npos) {
+  while (at < format.size() &&
+         std::string_view("-+ 0#").find(format[at]) != std::string_view::npos) {
     if (spec.flags.size() < 8) spec.flags += format[at];
     ++at;
   }
@@ -110,7 +111,8 @@ std::string percent_format(Meter& meter, const std::string& format, const List& 
     meter.make(spec.width);
     if (spec.kind == 's' || spec.kind == 'r') {
       std::string text = spec.kind == 's' ? str_of(meter, *value) : repr_of(meter, *value);
-      if (!spec.precision.empty()) text.resize(offset_of(text, std::stoul(spec.precision.substr(1))));
+      if (!spec.precision.empty())
+        text.resize(offset_of(text, std::stoul(spec.precision.substr(1))));
       append_padded(out, text, spec);
     } else if (std::string_view("dixXofFeEgG").find(spec.kind) != std::string_view::npos) {
       append_number(meter, out, *value, spec);
@@ -139,7 +141,8 @@ std::string brace_format(Meter& meter, const std::string& format, const List& ar
       continue;
     }
     const std::size_t end = format.find('}', at);
-    if (c == '}' || end == std::string::npos) meter.fail("format: a single '" + std::string(1, c) + "'");
+    if (c == '}' || end == std::string::npos)
+      meter.fail("format: a single '" + std::string(1, c) + "'");
     const std::string field = format.substr(at + 1, end - at - 1);
     at = end;
     const Value* value = named.find(field);
@@ -148,7 +151,8 @@ std::string brace_format(Meter& meter, const std::string& format, const List& ar
       value = index < arguments.size() ? &arguments[index] : nullptr;
     }
     if (value == nullptr) {
-      meter.fail("format: '{" + field + "}' is not given or not supported; supported are {}, {0} and {name}");
+      meter.fail("format: '{" + field +
+                 "}' is not given or not supported; supported are {}, {0} and {name}");
     }
     meter.step();
     out += str_of(meter, *value);

@@ -194,8 +194,8 @@ void Interpreter::run_loop(const Statement& statement, List items, std::int64_t 
 Value Interpreter::make_macro(const Statement& statement) {
   meter_.make(sizeof(MacroClosure) + sizeof(Callable) + scopes_.size() * sizeof(scopes_[0]));
   const MacroClosure& closure = macros_.emplace_back(MacroClosure{&statement, scopes_});
-  return Value(Value::Any(std::make_shared<const Callable>(Callable{
-      .kind = Callable::Kind::macro, .name = statement.text, .macro = &closure})));
+  return Value(Value::Any(std::make_shared<const Callable>(
+      Callable{.kind = Callable::Kind::macro, .name = statement.text, .macro = &closure})));
 }
 
 }  // namespace kvtier::jinja

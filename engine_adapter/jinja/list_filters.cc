@@ -276,12 +276,11 @@ Value attribute(Meter& meter, const Value& value, const Arguments& arguments) {
 }
 
 constexpr std::pair<std::string_view, Filter> kFilters[] = {
-    {"length", length},       {"count", length},     {"first", first},
-    {"last", last},           {"list", list},        {"reverse", reverse},
-    {"items", items},         {"sort", sort},        {"dictsort", dictsort},
-    {"unique", unique},       {"min", extreme<-1>},  {"max", extreme<1>},
-    {"groupby", groupby},     {"batch", batch},      {"slice", slice_columns},
-    {"default", otherwise},   {"d", otherwise},      {"attr", attribute},
+    {"length", length},     {"count", length},    {"first", first},         {"last", last},
+    {"list", list},         {"reverse", reverse}, {"items", items},         {"sort", sort},
+    {"dictsort", dictsort}, {"unique", unique},   {"min", extreme<-1>},     {"max", extreme<1>},
+    {"groupby", groupby},   {"batch", batch},     {"slice", slice_columns}, {"default", otherwise},
+    {"d", otherwise},       {"attr", attribute},
 };
 
 }  // namespace

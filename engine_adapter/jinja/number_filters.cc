@@ -81,7 +81,8 @@ Value absolute(Meter& meter, const Value& value, const Arguments& arguments) {
   const Parameters parameters(meter, "abs", arguments, {});
   if (!value.is_number()) meter.fail(std::string("abs: ") + value.type_name() + " is no number");
   return value.number() < 0 ? negate(meter, value)
-                            : value.is_whole() ? Value::of(value.whole()) : value;
+         : value.is_whole() ? Value::of(value.whole())
+                            : value;
 }
 
 Value round_number(Meter& meter, const Value& value, const Arguments& arguments) {

@@ -34,7 +34,8 @@ Value whole_power(Meter& meter, std::int64_t base, std::int64_t exponent) {
     return Value::of(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
   }
   std::int64_t result = 1;
-  if (base >= -1 && base <= 1) exponent = base == -1 ? exponent % 2 : std::min<std::int64_t>(exponent, 1);
+  if (base >= -1 && base <= 1)
+    exponent = base == -1 ? exponent % 2 : std::min<std::int64_t>(exponent, 1);
   for (; exponent > 0; --exponent) {
     if (__builtin_mul_overflow(result, base, &result)) return checked(meter, true, 0);
   }
@@ -183,8 +184,8 @@ int order_numbers(double a, double b) noexcept {
 }  // namespace
 
 const char* sign_of(Operator op) noexcept {
-  constexpr const char* kSigns[] = {"+",  "-",  "*", "/", "//", "%",  "**", "~",      "==",
-                                    "!=", "<",  ">", "<=", ">=", "in", "not in", "and", "or"};
+  constexpr const char* kSigns[] = {"+",  "-", "*", "/",  "//", "%",  "**",     "~",   "==",
+                                    "!=", "<", ">", "<=", ">=", "in", "not in", "and", "or"};
   return kSigns[static_cast<std::size_t>(op)];
 }
 

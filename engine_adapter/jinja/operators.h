@@ -8,10 +8,25 @@
 namespace kvtier::jinja {
 
 enum class Operator : unsigned char {
-  add, subtract, multiply, divide, floor_divide, modulo, power, concatenate,
-  equal, unequal, less, greater, at_most, at_least, in, not_in,
+  add,
+  subtract,
+  multiply,
+  divide,
+  floor_divide,
+  modulo,
+  power,
+  concatenate,
+  equal,
+  unequal,
+  less,
+  greater,
+  at_most,
+  at_least,
+  in,
+  not_in,
   // These decide whether the right side is looked at.
-  and_, or_,
+  and_,
+  or_,
 };
 const char* sign_of(Operator op) noexcept;
 

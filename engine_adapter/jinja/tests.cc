@@ -10,7 +10,8 @@ namespace kvtier::jinja {
 namespace {
 
 const Value& argument_of(Meter& meter, const Arguments& arguments) {
-  if (arguments.plain.size() != 1 || !arguments.named.empty()) meter.fail("a test wants one argument");
+  if (arguments.plain.size() != 1 || !arguments.named.empty())
+    meter.fail("a test wants one argument");
   return arguments.plain[0];
 }
 
@@ -98,8 +99,8 @@ bool is_same(Meter& meter, const Value& value, const Arguments& arguments) {
   if (value.is_number() || value.is_none() || value.text() != nullptr) {
     return equal(meter, value, other);
   }
-  return !value.is_undefined() && value.sequence() == other.sequence() && value.map() == other.map() &&
-         value.shared<Namespace>() == other.shared<Namespace>();
+  return !value.is_undefined() && value.sequence() == other.sequence() &&
+         value.map() == other.map() && value.shared<Namespace>() == other.shared<Namespace>();
 }
 
 bool names_filter(Meter& meter, const Value& value, const Arguments&) {
@@ -162,7 +163,8 @@ Test find_test(std::string_view name) {
 
 std::string unknown_test(std::string_view name) {
   std::string supported;
-  for (const auto& one : kTests) supported += (supported.empty() ? "" : ", ") + std::string(one.first);
+  for (const auto& one : kTests)
+    supported += (supported.empty() ? "" : ", ") + std::string(one.first);
   return "the test '" + std::string(name) + "' is not supported; supported are " + supported;
 }
 

@@ -90,7 +90,8 @@ Value split_text(Meter& meter, const std::string& text, const std::string* by, s
   Parts parts(meter);
   std::string_view rest = text;
   while (most < 0 || parts.size() < most) {
-    const std::size_t at = from_right && most >= 0 ? rfind_text(rest, *by) : find_text(rest, *by, 0);
+    const std::size_t at =
+        from_right && most >= 0 ? rfind_text(rest, *by) : find_text(rest, *by, 0);
     if (at == std::string_view::npos) break;
     if (from_right && most >= 0) {
       meter.look(rest.size());

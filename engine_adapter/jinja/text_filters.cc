@@ -74,7 +74,8 @@ Value replace(Meter& meter, const Value& value, const Arguments& arguments) {
   const Parameters parameters(meter, "replace", arguments, {"old", "new", "count"});
   const std::string from = str_of(meter, parameters.needed(0));
   const std::string to = str_of(meter, parameters.needed(1));
-  return make_text(meter, replace_text(meter, str_of(meter, value), from, to, parameters.whole(2, -1)));
+  return make_text(meter,
+                   replace_text(meter, str_of(meter, value), from, to, parameters.whole(2, -1)));
 }
 
 Value format(Meter& meter, const Value& value, const Arguments& arguments) {
@@ -116,8 +117,8 @@ Value indent(Meter& meter, const Value& value, const Arguments& arguments) {
 
 Value center(Meter& meter, const Value& value, const Arguments& arguments) {
   const Parameters parameters(meter, "center", arguments, {"width"});
-  return make_text(meter, pad_text(meter, str_of(meter, value), parameters.whole(0, 80), " ",
-                                   Side::both));
+  return make_text(meter,
+                   pad_text(meter, str_of(meter, value), parameters.whole(0, 80), " ", Side::both));
 }
 
 Value wordcount(Meter& meter, const Value& value, const Arguments& arguments) {

@@ -195,7 +195,8 @@ Value is_made_of(const Call& call) {
   if (name == "isspace") {
     return Value::of(!call.text.empty() && strip_left(call.text, nullptr).empty());
   }
-  if (name == "isascii") return Value::of(std::ranges::all_of(call.text, [](char c) { return c >= 0; }));
+  if (name == "isascii")
+    return Value::of(std::ranges::all_of(call.text, [](char c) { return c >= 0; }));
   if (name == "isupper" || name == "islower") {
     const bool upper = name == "isupper";
     bool cased = false;
@@ -259,8 +260,8 @@ constexpr std::pair<std::string_view, Method> kMethods[] = {
 };
 
 // They are attributes, too, but calling them is refused.
-constexpr std::string_view kOthers[] = {"encode",   "expandtabs", "format_map", "isidentifier",
-                                        "istitle",  "isprintable", "maketrans", "translate"};
+constexpr std::string_view kOthers[] = {"encode",  "expandtabs",  "format_map", "isidentifier",
+                                        "istitle", "isprintable", "maketrans",  "translate"};
 
 }  // namespace
 
@@ -275,7 +276,8 @@ Value call_text_method(Meter& meter, const Value& self, const std::string& name,
     if (known == name) return method(Call{meter, self, *self.text(), name, arguments});
   }
   std::string supported;
-  for (const auto& one : kMethods) supported += (supported.empty() ? "" : ", ") + std::string(one.first);
+  for (const auto& one : kMethods)
+    supported += (supported.empty() ? "" : ", ") + std::string(one.first);
   meter.fail("the string method '" + name + "' is not supported; supported are " + supported);
 }
 

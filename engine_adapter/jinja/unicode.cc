@@ -178,7 +178,10 @@ void append_quoted(std::string& out, std::string_view text) {
     } else if (c.code < 0 || is_printable(c.code)) {
       out.append(text.substr(0, c.size));
     } else {
-      append_escape(out, c.code < 0x100 ? "\\x%02x" : c.code < 0x10000 ? "\\u%04x" : "\\U%08x",
+      append_escape(out,
+                    c.code < 0x100     ? "\\x%02x"
+                    : c.code < 0x10000 ? "\\u%04x"
+                                       : "\\U%08x",
                     c.code);
     }
     text.remove_prefix(c.size);

@@ -68,8 +68,8 @@ Value Value::of(std::string text, bool markup) {
 
 Value Value::of(List list) {
   const int depth = deepest(list);
-  return Value(Any(std::make_shared<const Sequence>(
-      Sequence{Sequence::Kind::list, std::move(list), depth})));
+  return Value(Any(
+      std::make_shared<const Sequence>(Sequence{Sequence::Kind::list, std::move(list), depth})));
 }
 
 Value Value::of(Map map) {
@@ -115,12 +115,12 @@ bool Value::truthy() const noexcept {
 }
 
 const char* Value::type_name() const noexcept {
-  constexpr const char* kNames[] = {
-      "undefined", "none",      "a boolean",   "a whole number", "a number",   "a string",
-      "a list",    "a mapping", "a namespace", "an iterator",    "a function", "a loop"};
+  constexpr const char* kNames[] = {"undefined",   "none",        "a boolean",  "a whole number",
+                                    "a number",    "a string",    "a list",     "a mapping",
+                                    "a namespace", "an iterator", "a function", "a loop"};
   if (const Sequence* s = sequence()) {
-    constexpr const char* kSequences[] = {"a list", "a tuple",  "a tuple", "a range",
-                                          "keys",   "values", "items"};
+    constexpr const char* kSequences[] = {"a list", "a tuple", "a tuple", "a range",
+                                          "keys",   "values",  "items"};
     return kSequences[static_cast<std::size_t>(s->kind)];
   }
   return kNames[any_.index()];

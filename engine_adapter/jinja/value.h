@@ -40,11 +40,10 @@ struct Text {
 
 class Value {
  public:
-  using Any = std::variant<Undefined, std::nullptr_t, bool, std::int64_t, double,
-                           std::shared_ptr<const Text>, std::shared_ptr<const Sequence>,
-                           std::shared_ptr<const Map>, std::shared_ptr<Namespace>,
-                           std::shared_ptr<Iterator>, std::shared_ptr<const Callable>,
-                           std::shared_ptr<Loop>>;
+  using Any = std::variant<
+      Undefined, std::nullptr_t, bool, std::int64_t, double, std::shared_ptr<const Text>,
+      std::shared_ptr<const Sequence>, std::shared_ptr<const Map>, std::shared_ptr<Namespace>,
+      std::shared_ptr<Iterator>, std::shared_ptr<const Callable>, std::shared_ptr<Loop>>;
 
   Value() : any_(Undefined{}) {}
   Value(Any any) : any_(std::move(any)) {}

@@ -74,8 +74,8 @@ class Writer {
 
   void repr_sequence(const Sequence& sequence, int depth) {
     using Kind = Sequence::Kind;
-    constexpr const char* kOpen[] = {"[", "(", "(", "range(", "dict_keys([", "dict_values([",
-                                     "dict_items(["};
+    constexpr const char* kOpen[] = {
+        "[", "(", "(", "range(", "dict_keys([", "dict_values([", "dict_items(["};
     constexpr const char* kClose[] = {"]", ")", ")", ")", "])", "])", "])"};
     const auto kind = static_cast<std::size_t>(sequence.kind);
     const List& items = sequence.items;
@@ -144,7 +144,8 @@ class Writer {
     for (const auto& entry : map.entries()) entries.push_back(&entry);
     if (style.sorted) {
       meter_.step(entries.size());
-      std::ranges::sort(entries, {}, [](const auto* entry) { return std::string_view(entry->first); });
+      std::ranges::sort(entries, {},
+                        [](const auto* entry) { return std::string_view(entry->first); });
     }
     put("{");
     for (std::size_t i = 0; i < entries.size(); ++i) {

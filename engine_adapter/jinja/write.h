@@ -13,7 +13,7 @@ std::string str_of(Meter& meter, const Value& value);
 std::string repr_of(Meter& meter, const Value& value);
 
 struct JsonStyle {
-  int indent = -1;  // below 0: on one line
+  int indent = -1;      // below 0: on one line
   std::string between;  // elements
   std::string after_key = ": ";
   bool ascii = false;

@@ -159,10 +159,10 @@ TEST(Jinja, RefusesTemplatesThatMakeTooMuchOfLittle) {
 
 // With the bounds that servers have.
 TEST(Jinja, AListInAListAHundredThousandTimesIsRefused) {
-  const std::string found =
-      rendered("{% set ns = namespace(x=1) %}{% for i in range(100000) %}{% for j in 'ab' %}"
-               "{% set ns.x = [ns.x] %}{% endfor %}{% endfor %}{{ ns.x | tojson }}",
-               OrderedJson::object(), {});
+  const std::string found = rendered(
+      "{% set ns = namespace(x=1) %}{% for i in range(100000) %}{% for j in 'ab' %}"
+      "{% set ns.x = [ns.x] %}{% endfor %}{% endfor %}{{ ns.x | tojson }}",
+      OrderedJson::object(), {});
   EXPECT_NE(found.find("values are nested too deeply"), std::string::npos) << found.substr(0, 300);
 }
 
@@ -170,7 +170,8 @@ TEST(Jinja, AListInAListAHundredThousandTimesIsRefused) {
 TEST(Jinja, ManyNamespacesThatHoldEachOtherAreFreed) {
   const std::string source =
       "{% set top = namespace(x=1) %}{% for i in range(99999) %}"
-      "{% set new = namespace(x=top.x) %}{% set top.x = new %}{% endfor %}{{ top.x.x.x is defined }}";
+      "{% set new = namespace(x=top.x) %}{% set top.x = new %}{% endfor %}{{ top.x.x.x is defined "
+      "}}";
   EXPECT_EQ(rendered(source, OrderedJson::object()), "True");
 }
 
@@ -187,13 +188,14 @@ TEST(Jinja, RefusesSourcesThatAreNestedTooDeeply) {
       {"{{ 1" + repeated(" if 1 else 1", 50'000) + " }}", "nested too deeply"},
       {repeated("{% if 1 %}", 50'000), "nested too deeply"},
       {repeated("{% for a in b %}", 50'000), "nested too deeply"},
-      {"{% for " + repeated("(", 100'000) + repeated(")", 100'000) + " in x %}", "nested too deeply"},
+      {"{% for " + repeated("(", 100'000) + repeated(")", 100'000) + " in x %}",
+       "nested too deeply"},
       {std::string(2U << 20U, 'a'), "longer than"},
   };
   for (const auto& [source, message] : cases) {
     const std::string found = rendered(source, OrderedJson::object());
-    EXPECT_NE(found.find(message), std::string::npos)
-        << source.substr(0, 40) << "\n" << found.substr(0, 300);
+    EXPECT_NE(found.find(message), std::string::npos) << source.substr(0, 40) << "\n"
+                                                      << found.substr(0, 300);
   }
   EXPECT_EQ(rendered("{% if 0 %}" + repeated("{% elif 0 %}", 10'000) + "{% endif %}x",
                      OrderedJson::object()),
@@ -207,8 +209,7 @@ TEST(Jinja, RefusesWhatTakesTooLong) {
       "{% if 'ba' * 20 ~ 'x' in text %}{% endif %}{% endfor %}",
       "template");
   ASSERT_TRUE(compiled) << compiled.error().message;
-  const auto text =
-      compiled->render({}, kNow, {.thread_time = std::chrono::milliseconds(50)});
+  const auto text = compiled->render({}, kNow, {.thread_time = std::chrono::milliseconds(50)});
   ASSERT_FALSE(text);
   EXPECT_NE(text.error().message.find("takes longer than 50 ms"), std::string::npos)
       << text.error().message;

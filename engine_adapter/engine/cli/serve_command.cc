@@ -39,8 +39,9 @@ void add_options(CLI::App& command, ServeOptions& o) {
       ->required();
   command.add_option("--served-name", o.served_name,
                      "What clients call the model; the directory's name if left out");
-  command.add_option("--chat-template", o.chat_template,
-                     "A Jinja file to render chats with instead of the model's own template")
+  command
+      .add_option("--chat-template", o.chat_template,
+                  "A Jinja file to render chats with instead of the model's own template")
       ->check(CLI::ExistingFile);
   add_context_option(command, o.model.context_max);
   add_device_option(command, o.device);
