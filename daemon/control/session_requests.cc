@@ -29,7 +29,8 @@ Error malformed(const std::string& what) {
 template <class Value>
 std::vector<Value> values_of(capnp::Data::Reader data) {
   std::vector<Value> values(data.size() / sizeof(Value));
-  std::memcpy(values.data(), data.begin(), values.size() * sizeof(Value));
+  // memcpy() wants places even for nothing.
+  if (!values.empty()) std::memcpy(values.data(), data.begin(), values.size() * sizeof(Value));
   return values;
 }
 
