@@ -237,7 +237,6 @@ bool MemoryTier::retire_extent(ExtentId id) {
   State state = std::move(found->second);
   extents_.erase(found);
   const storage::Extent::Shape shape = state.extent->shape();
-  std::erase(open_[{shape.slot_bytes, state.pool}], id);
   if (id == draining_) draining_.reset();
   pool_bytes_[state.pool] -= shape.bytes;
   retiring_bytes_ += shape.bytes;
