@@ -28,7 +28,8 @@ class CacheImpl final : public Cache {
   ~CacheImpl() override {
     if (forked()) {
       parts_.keep_for_ever();
-      return ForkMark::keep(ns_);
+      ForkMark::keep(ns_);
+      return;
     }
     if (--ns_->users == 0) parts_.session->give_back_if_unused(ns_);
   }
