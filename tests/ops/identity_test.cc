@@ -232,13 +232,17 @@ class IdentityTest : public ::testing::Test {
     one = std::make_unique<Client>((scratch / "s").string(), namespaces, model);
   }
 
-  // Nothing is leased or on its way to disk, so that extents of the one size can be given up for
-  // the other.
+  // Nothing is leased or on its way to disk, and one size has the whole host tier, so that extents
+  // can be given up for the other.
   void make_way() {
     for (const auto& one : clients) {
       while (one->leases() > 0) one->release(0, std::nullopt);
       one->sync();
     }
+    ASSERT_TRUE(client().wire().request([&](Builder m) { m.initDrop().setTiers(2); }));
+    // More of the one size than the tier holds, so that the other finds every extent taken.
+    for (Token i = 0; i < 50; ++i)
+      client().put(0, prefix_of(id_of(namespaces[0]), 12, static_cast<Token>(1000 * i)));
     ASSERT_TRUE(client().wire().flush());
     for (int i = 0; i < 20; ++i) client().put(2, prefix(2));
   }
