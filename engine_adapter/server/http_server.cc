@@ -305,7 +305,7 @@ asio::awaitable<void> HttpServer::serve(std::shared_ptr<beast::tcp_stream> strea
                             .message = "as many requests are being answered as connections may be",
                             .code = "too_many_connections"};
         std::string body = full.body().dump();
-        co_await reply.whole(full.status, "application/json", std::move(body));
+        co_await reply.whole(full.status, "application/json", std::move(body), {});
       }
     }
     places_.waits(place);

@@ -179,8 +179,8 @@ TEST(Frames, ElementsThatTakeNoRoomAreNotReadOnAndOn) {
       patched = at + 1 + (static_cast<std::uint32_t>(pointer) >> 2);
       pointer &= 0x7'FFFF'FFFFULL;
       const std::uint64_t tag = elements << 2;
-      std::memcpy(&words[at], &pointer, sizeof pointer);
-      std::memcpy(&words[patched], &tag, sizeof tag);
+      std::memcpy(static_cast<void*>(&words[at]), &pointer, sizeof pointer);
+      std::memcpy(static_cast<void*>(&words[patched]), &tag, sizeof tag);
     }
     EXPECT_NE(patched, 0U);
     std::uint64_t read = 0;

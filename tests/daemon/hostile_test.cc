@@ -247,7 +247,10 @@ TEST(ReservationsTest, the_slots_of_many_sessions_are_kept_apart_in_whatever_ord
     return ProcessId{static_cast<std::uint32_t>(10 + slot % 5), 1};
   };
   for (SlotName slot = 0; slot < 100; ++slot)
-    slots.add(slot, Tier::host, 1 + slot % 5, process(slot), slot % 10);
+    slots.add(slot, {.process = process(slot),
+                     .client = slot % 10,
+                     .session = 1 + slot % 5,
+                     .slot_bytes = kRecordBytes});
   Tier tier;
   for (SlotName slot = 0; slot < 100; slot += 3) {
     EXPECT_FALSE(slots.take(slot, 1 + (slot + 1) % 5, tier)) << "another session's";

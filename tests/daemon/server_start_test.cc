@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "client/base/cuda_driver.h"
+#include "daemon/config.h"
 #include "daemon/control/process_watch.h"
 #include "tests/daemon/server_fixture.h"
 

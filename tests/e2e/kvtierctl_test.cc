@@ -166,7 +166,9 @@ TEST_F(KvtierCtl, names_that_clients_chose_are_escaped_and_salts_are_shown_to_no
   const std::string salt = "a-secret-\x1b[1m-salt";
   auto client = Client::start({.socket = daemon_.socket(), .name = name}).value();
   ASSERT_TRUE(client->wait_connected(Clock::now() + std::chrono::seconds(10)));
-  Namespace ns{.model = name, .tenant = salt};
+  Namespace ns;
+  ns.model = name;
+  ns.tenant = salt;
   ns.layers = ns.kv_heads = 1;
   ns.head_dim_k = ns.head_dim_v = 16;
   const auto hostile = client->open(ns).value();

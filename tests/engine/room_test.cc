@@ -54,6 +54,12 @@ class NarrowModel final : public Model {
     if (inputs.size() > inputs_max_) return full(inputs);
     return inner_.step_and_choose(inputs, choices, tokens, gate);
   }
+  Result<void> step_and_tell(std::span<const StepInput> inputs,
+                             std::span<const RowQuestion> questions, std::span<RowAnswer> answers,
+                             const LayerGate& gate) override {
+    if (inputs.size() > inputs_max_) return full(inputs);
+    return inner_.step_and_tell(inputs, questions, answers, gate);
+  }
   bool rows_are_independent() const noexcept override { return rows_are_independent_; }
   const ModelConfig& config() const noexcept override { return inner_.config(); }
   std::uint32_t rows_max() const noexcept override { return inner_.rows_max(); }

@@ -173,7 +173,7 @@ TEST_F(MetricsTest, with_hostile_names_stay_well_formed) {
   const auto status = nlohmann::json::parse(daemon.get("/status").body);
   ASSERT_EQ(status["namespaces"].size(), 1U);
   EXPECT_EQ(status["namespaces"][0]["model"],
-            "</script>\"} 1?kvtier_evil 666?\\\" ?<img src=x onerror=alert(1)>");
+            R"(</script>"} 1\x0akvtier_evil 666\x0a\" \xff<img src=x onerror=alert(1)>)");
   const int code = promtool_check(body);
   EXPECT_TRUE(code == 0 || code == kNoPromtool) << code;
 }
