@@ -143,7 +143,6 @@ TEST_F(AdminTest, a_pin_that_is_being_taken_away_has_no_time_left) {
   pin(around(block[0], Around::block), kHost, start + std::chrono::seconds(5));
   ASSERT_TRUE(jobs.unpin({}, kAll, [](const auto&) {}));
   const BlockId id = cache->catalogue().find(ns, block[0].key());
-  later.front()();
   ASSERT_TRUE(cache->pins().until(id, Tier::host));
   EXPECT_LE(*cache->pins().until(id, Tier::host) - start, std::chrono::seconds(0));
 }
