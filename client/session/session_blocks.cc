@@ -245,12 +245,15 @@ void Session::settle_flushes(Clock::time_point now) {
 
 // What the daemon wants back and nobody is filling. The answer follows what is given back.
 void Session::recall(wire::Recall::Reader recall) {
+  // Each asking for a list counts against what of a frame may be read.
+  const auto extents = recall.getExtents();
+  const auto keeps = recall.getKeeps();
   for (const auto& ns : all_namespaces()) {
-    for (const std::uint32_t extent : recall.getExtents()) {
+    for (const std::uint32_t extent : extents) {
       for (SlotPool& pool : ns->pools) abandon(pool.shed_extent(extent));
     }
     if (ns->state != NamespaceEntry::State::open) continue;
-    for (const auto keep : recall.getKeeps()) {
+    for (const auto keep : keeps) {
       if (keep.getNs() != ns->handle || keep.getTier() >= ns->pools.size()) continue;
       abandon(ns->pools[keep.getTier()].shed(keep.getSlots()));
     }

@@ -88,7 +88,7 @@ Result<ChatTemplate> ChatTemplate::compile(const std::string& source, const std:
                                            jinja::Map special_tokens) {
   auto compiled = jinja::Template::compile(source, where);
   if (!compiled) return compiled.error();
-  return ChatTemplate(std::move(*compiled), where, std::move(special_tokens));
+  return ChatTemplate(std::move(*compiled), std::move(special_tokens));
 }
 
 Result<std::string> ChatTemplate::render(const Conversation& conversation, std::int64_t now) const {
@@ -103,15 +103,7 @@ Result<std::string> ChatTemplate::render(const Conversation& conversation, std::
   variables.set("documents", Value::none());
   variables.set("add_generation_prompt", Value::of(conversation.add_generation_prompt));
   variables.set("continue_final_message", Value::of(conversation.continue_final_message));
-  auto text = template_.render(variables, now);
-  if (text) return text;
-  // Whoever sent the conversation need not know where the template lies.
-  std::string message = text.error().message;
-  for (std::size_t at = message.find(where_); at != std::string::npos && !where_.empty();
-       at = message.find(where_, at + 1)) {
-    message.replace(at, where_.size(), "chat_template");
-  }
-  return make_error(text.error().code, message);
+  return template_.render(variables, now);
 }
 
 Result<std::vector<std::string>> ChatTemplate::try_out() const {

@@ -33,9 +33,8 @@ class ChatTemplate {
     bool continue_final_message = false;  // told to the template, which may heed it
     jinja::OrderedJson more;              // an object: further variables (enable_thinking)
   };
-  // `now`: seconds since 1970. It takes a second of this thread at most (jinja::RenderLimits). No
-  // error tells where the template lies. Errors: refused (the template does not take the
-  // conversation), invalid (it needs what is not supported).
+  // `now`: seconds since 1970. It takes a second of this thread at most (jinja::RenderLimits). Errors:
+  // refused (the template does not take the conversation), invalid (it needs what is not supported).
   Result<std::string> render(const Conversation& conversation, std::int64_t now) const;
 
   // Renders a few conversations of the usual kinds. Returns what it cannot render of them, beside
@@ -43,13 +42,10 @@ class ChatTemplate {
   Result<std::vector<std::string>> try_out() const;
 
  private:
-  ChatTemplate(jinja::Template compiled, std::string where, jinja::Map special_tokens)
-      : template_(std::move(compiled)),
-        where_(std::move(where)),
-        special_tokens_(std::move(special_tokens)) {}
+  ChatTemplate(jinja::Template compiled, jinja::Map special_tokens)
+      : template_(std::move(compiled)), special_tokens_(std::move(special_tokens)) {}
 
   jinja::Template template_;
-  std::string where_;  // in its own errors
   jinja::Map special_tokens_;
 };
 

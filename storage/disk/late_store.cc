@@ -38,7 +38,8 @@ class LateStore final : public RecordStore {
     constexpr std::size_t kPiece = 2048;
     const std::size_t end = std::min(entries_.size(), recovered_ + kPiece);
     for (; recovered_ < end; ++recovered_) visit(entries_[recovered_]);
-    if (!to_recover()) {
+    // Before there are entries the thread is the one that opens the store.
+    if (!entries_.empty() && !to_recover()) {
       let_go_of_entries();
       recovered_ = 0;
     }

@@ -298,7 +298,7 @@ TEST_F(KvtierCtl, wrong_usage_exits_2_and_says_what_is_missing) {
            {"invalidate", "MODEL"},
            {"inspect", "KEY"},
            {"quota set team", "--host"},
-           {"quota set team --host much", "4GiB"},
+           {"quota set team --host much", "2.5GiB"},
            {"ls --revision 1", "--model"},
            {"ls --sort colour", "access"}}) {
     const Outcome outcome = ctl(arguments);

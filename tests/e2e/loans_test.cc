@@ -68,9 +68,11 @@ class LoansTest : public testing::Test {
     const auto tokens = prompt(blocks);
     Pages pages;
     pages.records = records;
-    EXPECT_TRUE(client.flush(soon()));  // slots are at hand
+    const auto ready = client.flush(soon());  // slots are at hand
+    EXPECT_TRUE(ready) << ready.error().message;
     auto write = cache.write_back(tokens, 0, pages);
-    EXPECT_TRUE(client.flush(soon()));
+    const auto written = client.flush(soon());
+    EXPECT_TRUE(written) << written.error().message;
     write.wait();
     const auto found = cache.match(tokens);
     auto lease = cache.lease(tokens, found.blocks, soon());

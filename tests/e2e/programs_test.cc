@@ -137,7 +137,7 @@ TEST_F(Programs, a_plan_knows_the_daemons_tiers_and_what_a_block_takes_in_them) 
   const auto by_hand = plan("--socket " + daemon_.socket() + " --host-tier 1GiB");
   EXPECT_NE(by_hand.output.find("1.00 GiB"), std::string::npos) << by_hand.output;
   EXPECT_NE(plan("").output.find("No tiers: give --config"), std::string::npos);
-  EXPECT_EQ(plan("--host-tier 1GB").exit_code, 2);
+  EXPECT_EQ(plan("--host-tier 1GX").exit_code, 2);
   EXPECT_EQ(plan("--socket a --config b").exit_code, 2);
   const auto missing = plan("--config /nowhere/kvtierd.toml");
   EXPECT_EQ(missing.exit_code, 1);

@@ -83,7 +83,9 @@ TEST_F(HealthTest, OneRecordThatCannotBeReadNeverTakesTheTierOffline) {
 TEST_F(HealthTest, CorruptRecordsNeverTakeTheTierOffline) {
   for (std::uint32_t n = 0; n < 20; ++n) {
     ASSERT_TRUE(store().write(TestRecord(0, n), {0, n}));
-    faults_.on_read(n + 1, {.flipped_bit = 8 * 5000});
+    // It is read twice before it is believed.
+    faults_.on_read(2 * n + 1, {.flipped_bit = 8 * 5000});
+    faults_.on_read(2 * n + 2, {.flipped_bit = 8 * 5000});
     EXPECT_EQ(store().read(TestRecord(0, n), {0, n}).error().code, Errc::corrupt);
   }
   EXPECT_TRUE(changes_.empty());
