@@ -15,6 +15,11 @@ set(KVTIER_SANITIZE "" CACHE STRING "Sanitizers to build with, e.g. address,unde
 if(KVTIER_SANITIZE)
   add_compile_options(-fsanitize=${KVTIER_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${KVTIER_SANITIZE})
+  if(KVTIER_SANITIZE MATCHES "undefined")
+    # UBSan looks through a pipe whether an object can be read before it tells its type: where tests leave no
+    # descriptor, each seems to have none.
+    add_compile_options(-fno-sanitize=vptr)
+  endif()
   if(KVTIER_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # GCC warns that TSan does not see atomic_thread_fence, which Boost.Asio's headers use. Nothing relies on those
     # fences alone: work goes from thread to thread under the scheduler's mutex, which TSan does see.

@@ -92,7 +92,7 @@ Result<void> AdminJobs::unpin(Selection selection, TierSet tiers, Done<std::uint
       });
       return true;
     }
-    const bool more = cache_.pins().expire(Pins::Time::min(), limits::kVisitStep);
+    const bool more = cache_.pins().expire(Pins::kAtOnce, limits::kVisitStep);
     if (!more) done(unpinned);
     return more;
   });

@@ -43,7 +43,7 @@ void Pins::move_end(Placement at, Time until) {
 
 bool Pins::unpin_soon(BlockId id, Tier tier) {
   if (!catalogue_.block(id).pinned.has(tier)) return false;
-  move_end(placement(id, tier), Time::min());
+  move_end(placement(id, tier), kAtOnce);
   return true;
 }
 

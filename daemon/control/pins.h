@@ -24,6 +24,8 @@ namespace kvtier::daemon {
 class Pins {
  public:
   using Time = std::chrono::steady_clock::time_point;
+  // Before the end of any other pin, and near enough to all times to be subtracted from them.
+  static constexpr Time kAtOnce{};
   // Of a part of a tier: how many bytes pins may hold of it.
   using BytesMax = std::function<std::uint64_t(Tier, std::uint32_t device)>;
 

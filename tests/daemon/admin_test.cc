@@ -135,6 +135,18 @@ TEST_F(AdminTest, a_block_pinned_again_has_the_new_lifetime_and_holds_nothing_tw
   EXPECT_EQ(cache.find(block[0].key())->holds[index_of(Tier::host)], 0U);
 }
 
+// It was shown as pinned for 292 years meanwhile: what was left had overflowed.
+TEST_F(AdminTest, a_pin_that_is_being_taken_away_has_no_time_left) {
+  const auto block = cache.prefix(ns, 1, 1);
+  ASSERT_EQ(cache.put_all(ns, block), 1U);
+  cache.store().complete_all();
+  pin(around(block[0], Around::block), kHost, start + std::chrono::seconds(5));
+  ASSERT_TRUE(jobs.unpin({}, kAll, [](const auto&) {}));
+  const BlockId id = cache->catalogue().find(ns, block[0].key());
+  ASSERT_TRUE(cache->pins().until(id, Tier::host));
+  EXPECT_LE(*cache->pins().until(id, Tier::host) - start, std::chrono::seconds(0));
+}
+
 TEST_F(AdminTest, when_the_pins_of_a_prefix_end_its_tail_is_evicted_before_its_head_again) {
   const auto prefix = cache.prefix(ns, 6, 1);
   ASSERT_EQ(cache.put_all(ns, prefix), 6U);

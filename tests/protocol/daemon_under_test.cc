@@ -187,7 +187,11 @@ Result<void> DaemonUnderTest::stop() {
 std::string DaemonUnderTest::last_words() const {
   constexpr std::size_t kBytes = 6000;
   const std::string how = pid_ > 0 ? "it runs" : how_it_ended();
-  return how + "\n" + content_of(folder_ / "output", kBytes);
+  std::string output = content_of(folder_ / "output", 64 * kBytes);
+  // A sanitizer that can open no file any more writes its report there.
+  std::size_t report = std::min(output.find("runtime error:"), output.find("ERROR: "));
+  if (report == std::string::npos) report = output.size() - std::min(output.size(), kBytes);
+  return how + "\n" + output.substr(report, kBytes);
 }
 
 std::vector<std::string> DaemonUnderTest::sanitizer_reports() const {
