@@ -174,8 +174,7 @@ Result<void> add_tenant(Config& config, const toml::node& node, const std::strin
   for (const std::string& salt : tenant.salts) {
     if (salts.insert(salt).second) continue;
     return at(file, node,
-              "a salt of '" + tenant.name +
-                  "' is listed twice: a namespace belongs to one tenant");
+              "a salt of '" + tenant.name + "' is listed twice: a namespace belongs to one tenant");
   }
   config.tenants.push_back(std::move(tenant));
   return {};

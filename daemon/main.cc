@@ -73,7 +73,8 @@ int serve(kvtier::daemon::Config config, const std::string& config_file,
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Records, index and state are prompts: nobody else reads them, whatever umask this was started with.
+  // Records, index and state are prompts: nobody else reads them, whatever umask this was started
+  // with.
   ::umask(0077);
   auto passed = kvtier::daemon::PassedDescriptors::from_environment();
   if (!passed) return fail(1, passed.error());
@@ -107,8 +108,8 @@ int main(int argc, char** argv) {
   if (check) {
     const auto good = kvtier::daemon::settle_host_capacity(config, 0);
     if (!good) return fail(exit_code(good.error()), good.error());
-    std::printf("%s can be used\n",
-                config_file.empty() ? "the default configuration" : kvtier::shown(config_file).c_str());
+    std::printf("%s can be used\n", config_file.empty() ? "the default configuration"
+                                                        : kvtier::shown(config_file).c_str());
     return 0;
   }
   if (auto armed = kvtier::daemon::arm_kill_from_environment(); !armed)

@@ -1,5 +1,5 @@
-// Text from outside (names, salts, paths, messages of peers) as a person may see it: on a terminal, in
-// a log, on a page.
+// Text from outside (names, salts, paths, messages of peers) as a person may see it: on a terminal,
+// in a log, on a page.
 #pragma once
 
 #include <string>

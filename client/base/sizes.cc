@@ -41,7 +41,8 @@ std::uint64_t fraction_of(std::string_view digits, std::uint64_t unit) {
 
 Result<std::uint64_t> parse_size(std::string_view text) {
   const auto refused = [&] {
-    return make_error(Errc::invalid, "'" + std::string(text) + "' is not a size: give " + kSizeForms);
+    return make_error(Errc::invalid,
+                      "'" + std::string(text) + "' is not a size: give " + kSizeForms);
   };
   std::uint64_t whole = 0;
   const char* const end = text.data() + text.size();

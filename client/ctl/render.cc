@@ -79,9 +79,9 @@ std::string render_disks(const Json& disks) {
   for (const Json& d : disks) {
     table.add({d["directory"], d["online"].get<bool>() ? "online" : "offline",
                bytes(d["used_bytes"]), bytes(d["file_bytes"]),
-               bytes(d["cap_bytes"]) + " of " + bytes(d["capacity_bytes"]),
-               number(d["blocks"]), bytes(d["bytes_written"]), bytes(d["bytes_written_per_day"]),
-               number(d["failures"]), number(d["corrupt"]), d["why"]});
+               bytes(d["cap_bytes"]) + " of " + bytes(d["capacity_bytes"]), number(d["blocks"]),
+               bytes(d["bytes_written"]), bytes(d["bytes_written_per_day"]), number(d["failures"]),
+               number(d["corrupt"]), d["why"]});
   }
   return table.text();
 }

@@ -17,7 +17,8 @@ std::string counted(std::uint64_t count, const std::string& what) {
 }
 
 std::string line(const std::string& title, const std::string& value) {
-  return title + std::string(12 - std::min<std::size_t>(title.size(), 11), ' ') + shown(value) + "\n";
+  return title + std::string(12 - std::min<std::size_t>(title.size(), 11), ' ') + shown(value) +
+         "\n";
 }
 
 std::string namespace_lines(const Json& ns) {
@@ -157,8 +158,7 @@ std::string render_checks(const Json& checks, bool colours) {
     const char* colour = state == "ok" ? kGreen : state == "failed" ? kRed : kYellow;
     out += (colours ? colour : "") + state + (colours ? kPlain : "") +
            std::string(9 - std::min<std::size_t>(state.size(), 8), ' ') +
-           shown(c["check"].get<std::string>()) + ": " + shown(c["seen"].get<std::string>()) +
-           "\n";
+           shown(c["check"].get<std::string>()) + ": " + shown(c["seen"].get<std::string>()) + "\n";
     if (!c["mend"].get<std::string>().empty())
       out += "           mend: " + shown(c["mend"].get<std::string>()) + "\n";
   }

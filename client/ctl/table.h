@@ -9,8 +9,8 @@
 
 namespace kvtier::ctl {
 
-// Columns as wide as their widest cell; numbers to the right, text to the left. What is in a cell may
-// come from anybody: it is escaped.
+// Columns as wide as their widest cell; numbers to the right, text to the left. What is in a cell
+// may come from anybody: it is escaped.
 class Table {
  public:
   struct Column {

@@ -33,9 +33,9 @@ void Farewells::see_off(uid_t user, UniqueFd socket) {
     return closings_.close(user, std::move(socket));
   }
   ++of_user_[user];
-  const auto one = std::make_shared<One>(
-      One{next_++, user, stream_descriptor(control_, socket.release()),
-          boost::asio::steady_timer(control_)});
+  const auto one =
+      std::make_shared<One>(One{next_++, user, stream_descriptor(control_, socket.release()),
+                                boost::asio::steady_timer(control_)});
   all_.emplace(one->number, one);
   one->deadline.expires_after(limits::kFarewellTime);
   one->deadline.async_wait([this, one](boost::system::error_code cancelled) {

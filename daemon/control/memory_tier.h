@@ -175,7 +175,7 @@ class MemoryTier {
     std::unique_ptr<storage::Extent> extent;
     std::vector<std::uint32_t> free_slots;  // a stack
     std::vector<Occupant> blocks;           // of each slot
-    std::vector<TenantId> tenants;  // of each slot that is not free
+    std::vector<TenantId> tenants;          // of each slot that is not free
     Pool pool = 0;
     std::uint32_t evictable = 0, lent = 0;  // slots
     TenantUsage evictable_of;

@@ -162,7 +162,9 @@ void Server::process_ended(ProcessId process) {
   const auto sessions = sessions_;
   for (const auto& [id, session] : sessions) {
     if (session->process() != process) continue;
-    post([session = session] { session->hear_out("its process has ended"); });  // a turn of its own each
+    post([session = session] {
+      session->hear_out("its process has ended");
+    });  // a turn of its own each
   }
   post([this, process] {
     reap();

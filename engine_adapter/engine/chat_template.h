@@ -33,8 +33,9 @@ class ChatTemplate {
     bool continue_final_message = false;  // told to the template, which may heed it
     jinja::OrderedJson more;              // an object: further variables (enable_thinking)
   };
-  // `now`: seconds since 1970. It takes a second of this thread at most (jinja::RenderLimits). Errors:
-  // refused (the template does not take the conversation), invalid (it needs what is not supported).
+  // `now`: seconds since 1970. It takes a second of this thread at most (jinja::RenderLimits).
+  // Errors: refused (the template does not take the conversation), invalid (it needs what is not
+  // supported).
   Result<std::string> render(const Conversation& conversation, std::int64_t now) const;
 
   // Renders a few conversations of the usual kinds. Returns what it cannot render of them, beside

@@ -12,8 +12,8 @@ namespace kvtier::engine::server {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// An object. Its keys, and those of every object in it, are few (limits.h): a look for one is a walk
-// over all. Of members with one key the last counts. Errors: 400.
+// An object. Its keys, and those of every object in it, are few (limits.h): a look for one is a
+// walk over all. Of members with one key the last counts. Errors: 400.
 ApiResult<OrderedJson> parse_body(std::string_view body);
 
 // For messages: the beginning of what a client sent, where it is long.

@@ -32,8 +32,8 @@ struct Document {
 // Errors: not_found, naming the source; io; no_space (more than kDocumentsMax).
 Result<std::vector<Document>> find_documents(const std::vector<Source>& sources);
 
-// The prompt: prefix and file, nothing between; a byte-order mark is left out. Errors: io, not_found, invalid (empty, too large,
-// or not UTF-8, saying where).
+// The prompt: prefix and file, nothing between; a byte-order mark is left out. Errors: io,
+// not_found, invalid (empty, too large, or not UTF-8, saying where).
 Result<std::string> read_prompt(const Document& document);
 
 // A prefix from a file. Errors: io, not_found, invalid.

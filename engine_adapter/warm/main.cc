@@ -185,8 +185,9 @@ std::string to_text(const Summary& s) {
       std::to_string(s.documents) + " documents in " +
       ctl::human_duration(static_cast<std::uint64_t>(s.elapsed.count())) + ": " +
       std::to_string(s.warmed) + " warmed, " + std::to_string(s.cached) + " were cached, " +
-      std::to_string(s.too_short) + " too short for a block, " + std::to_string(s.left_out) + " left out (no text), " + std::to_string(s.failures.size()) +
-      " failed, " + std::to_string(s.remaining()) + " not done.\n" +
+      std::to_string(s.too_short) + " too short for a block, " + std::to_string(s.left_out) +
+      " left out (no text), " + std::to_string(s.failures.size()) + " failed, " +
+      std::to_string(s.remaining()) + " not done.\n" +
       std::to_string(s.prompt_tokens - s.cached_tokens) + " tokens computed and " +
       std::to_string(s.cached_tokens) + " found, " +
       ctl::human_rate(static_cast<double>(s.prompt_tokens) / seconds) + " tokens/s.\n";

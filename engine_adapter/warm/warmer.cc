@@ -213,9 +213,9 @@ void Warmer::took(const Document& document, const Usage& usage) {
              " " + document.path + ": " +
              (short_one ? std::to_string(usage.prompt_tokens) +
                               " tokens, less than a block: nothing to cache"
-              : whole   ? "was cached"
-                        : std::to_string(usage.prompt_tokens - cached) + " of " +
-                          std::to_string(usage.prompt_tokens) + " tokens computed"));
+              : whole ? "was cached"
+                      : std::to_string(usage.prompt_tokens - cached) + " of " +
+                            std::to_string(usage.prompt_tokens) + " tokens computed"));
 }
 
 void Warmer::failed(const Document& document, const std::string& why) {

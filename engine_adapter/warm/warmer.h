@@ -47,10 +47,10 @@ struct Failure {
 
 struct Summary {
   std::size_t documents = 0;
-  std::size_t warmed = 0;    // computed, at least in part
-  std::size_t cached = 0;    // found whole
+  std::size_t warmed = 0;     // computed, at least in part
+  std::size_t cached = 0;     // found whole
   std::size_t too_short = 0;  // for a single block, so that nothing of it is cached
-  std::size_t left_out = 0;  // in a directory and no text
+  std::size_t left_out = 0;   // in a directory and no text
   std::vector<Failure> failures;
   std::uint64_t prompt_tokens = 0, cached_tokens = 0;
   bool cached_unknown = false;  // the server does not say what it had

@@ -16,8 +16,8 @@ TEST(UnitsTest, sizes_are_read_as_they_are_written_and_nonsense_is_named) {
   EXPECT_EQ(parse_size("0.5 TiB").value(), 1ULL << 39);
   EXPECT_EQ(parse_size("2GB").value(), 2'000'000'000ULL / 4096 * 4096);
   EXPECT_EQ(parse_size("1.1MiB").value(), (11ULL << 20) / 10 / 4096 * 4096);
-  for (const char* wrong : {"", "GiB", "-1", "4.GiB", ".5GiB", "1.5", "1.5B", "99999999TiB", "4GiBx",
-                            "4 cows", "4Gib ", "4 PiB", "4e9", "0x10", "1,5GiB"}) {
+  for (const char* wrong : {"", "GiB", "-1", "4.GiB", ".5GiB", "1.5", "1.5B", "99999999TiB",
+                            "4GiBx", "4 cows", "4Gib ", "4 PiB", "4e9", "0x10", "1,5GiB"}) {
     const auto parsed = parse_size(wrong);
     ASSERT_FALSE(parsed) << wrong;
     for (const char* named : {"64MiB", "2.5GiB", "TiB", "KB"})

@@ -68,7 +68,8 @@ TEST(ConfigTest, a_size_needs_a_unit_that_is_known) {
   expect_error("[host]\ncapacity = ''\n", "2:12", "64MiB");
   EXPECT_EQ(parse_config("[host]\ncapacity = '8192'\n", "k").value().host.capacity_bytes, 8192U);
   EXPECT_EQ(parse_config("[host]\ncapacity = '3MiB'\n", "k").value().host.capacity_bytes, 3_MiB);
-  EXPECT_EQ(parse_config("[host]\ncapacity = '1.5 GiB'\n", "k").value().host.capacity_bytes, 1536_MiB);
+  EXPECT_EQ(parse_config("[host]\ncapacity = '1.5 GiB'\n", "k").value().host.capacity_bytes,
+            1536_MiB);
 }
 
 TEST(ConfigTest, a_size_is_neither_negative_nor_too_large_nor_uneven) {

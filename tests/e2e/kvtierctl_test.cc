@@ -184,7 +184,8 @@ TEST_F(KvtierCtl, names_that_clients_chose_are_escaped_and_salts_are_shown_to_no
   }
   const std::string table = ctl("ls").output;
   EXPECT_NE(table.find(R"(\x1b[31mred\x00end\x0aline)"), std::string::npos) << table;
-  EXPECT_NE(table.find("later"), std::string::npos) << "the list went on behind the NUL:\n" << table;
+  EXPECT_NE(table.find("later"), std::string::npos) << "the list went on behind the NUL:\n"
+                                                    << table;
   const Json all = json("ls");
   EXPECT_EQ(all.dump().find("a-secret"), std::string::npos);
   for (const Json& one : all["namespaces"]) {

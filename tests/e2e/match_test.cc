@@ -7,7 +7,6 @@
 #include <atomic>
 #include <thread>
 
-
 #include "tests/e2e/daemon_process.h"
 #include "tests/e2e/engine_under_test.h"
 
