@@ -194,6 +194,24 @@ TEST_F(KvtierCtl, names_that_clients_chose_are_escaped_and_salts_are_shown_to_no
   }
 }
 
+// 64 MiB were asked for, and the status named a smaller number without a word.
+TEST_F(KvtierCtl, a_disks_capacity_stands_beside_what_of_it_holds_records) {
+  const Json disk = json("status")["disks"][0];
+  EXPECT_EQ(disk["capacity_bytes"], 64U << 20);
+  EXPECT_LT(disk["cap_bytes"], disk["capacity_bytes"]);
+  const std::string text = ctl("status").output;
+  EXPECT_NE(text.find(" MiB of 64.00 MiB"), std::string::npos) << text;
+}
+
+TEST_F(KvtierCtl, each_program_says_its_name_with_its_version) {
+  for (const std::string program : {KVTIERD, KVTIERCTL, KVTIER_ENGINE}) {
+    const Outcome outcome = run(program + " --version");
+    EXPECT_EQ(outcome.exit_code, 0);
+    const std::string name = std::filesystem::path(program).filename();
+    EXPECT_TRUE(outcome.output.starts_with(name + " ")) << outcome.output;
+  }
+}
+
 TEST_F(KvtierCtl, flush_sessions_and_quotas_answer) {
   generate();
   EXPECT_EQ(json("flush")["flushed"], true);
