@@ -8,6 +8,13 @@
 
 #include "tests/protocol/director.h"
 
+#ifdef __SANITIZE_THREAD__
+// The actors are forked while threads of ours run, and have threads of their own.
+extern "C" const char* __tsan_default_options() {
+  return "die_after_fork=0";
+}
+#endif
+
 int main(int argc, char** argv) {
   kvtier::protocol::RunOptions options;
   options.daemon = KVTIER_DAEMON;
