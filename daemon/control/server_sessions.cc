@@ -159,8 +159,7 @@ void Server::end_earlier(SessionId but, ProcessId process, std::uint64_t client)
 
 // Its sessions may not have been seen to end yet.
 void Server::process_ended(ProcessId process) {
-  const auto sessions = sessions_;
-  for (const auto& [id, session] : sessions) {
+  for (const auto& [id, session] : sessions_) {
     if (session->process() != process) continue;
     post([session = session] {
       session->hear_out("its process has ended");

@@ -185,6 +185,7 @@ class StoreLoop {
   // store_reads.cc: reads and scrubs.
   void start_reads();
   void start_second_looks();
+  void submit_read(ReadCommand command, Result<BlockDevice::Transfer> transfer);
   void start_scrubs();
   bool may_scrub() const;
   Result<void> check_segment(DiskLocation at, std::uint64_t slot_bytes);

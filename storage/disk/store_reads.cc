@@ -22,14 +22,15 @@ void StoreLoop::start_reads() {
     ReadCommand command = std::move(reads_queued_.front());
     reads_queued_.pop_front();
     auto transfer = prepare_read(command.read);
-    if (!transfer) {
-      finish_read(command, transfer.error());
-      continue;
-    }
-    transfer->tag = next_tag_++;
-    device_.read(*transfer);
-    reads_.emplace(transfer->tag, std::move(command));
+    submit_read(std::move(command), std::move(transfer));
   }
+}
+
+void StoreLoop::submit_read(ReadCommand command, Result<BlockDevice::Transfer> transfer) {
+  if (!transfer) return finish_read(command, transfer.error());
+  transfer->tag = next_tag_++;
+  device_.read(*transfer);
+  reads_.emplace(transfer->tag, std::move(command));
 }
 
 // Before other reads: whoever waits for them has waited for one read already.
@@ -38,13 +39,7 @@ void StoreLoop::start_second_looks() {
     ReadCommand command = std::move(looks_queued_.front());
     looks_queued_.pop_front();
     auto transfer = prepare_second_look(command);
-    if (!transfer) {
-      finish_read(command, transfer.error());
-      continue;
-    }
-    transfer->tag = next_tag_++;
-    device_.read(*transfer);
-    reads_.emplace(transfer->tag, std::move(command));
+    submit_read(std::move(command), std::move(transfer));
   }
 }
 
