@@ -2,7 +2,7 @@
 find_program(KVTIER_CLANG_FORMAT NAMES clang-format-14 clang-format)
 if(KVTIER_CLANG_FORMAT)
   file(GLOB_RECURSE KVTIER_SOURCES CONFIGURE_DEPENDS
-    client/*.h client/*.cc daemon/*.h daemon/*.cc storage/*.h storage/*.cc kernels/*.h kernels/*.cc
+    core/*.h core/*.cc client/*.h client/*.cc ctl/*.h ctl/*.cc daemon/*.h daemon/*.cc storage/*.h storage/*.cc kernels/*.h kernels/*.cc
     kernels/*.cu kernels/*.cuh kernels/*.inc engine_adapter/*.h engine_adapter/*.cc bench/*.h bench/*.cc
     tests/*.h tests/*.cc)
   add_custom_target(check-format

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <string>
 
-#include "client/base/points.h"
+#include "core/base/points.h"
 
 namespace kvtier::daemon {
 namespace {

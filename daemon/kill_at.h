@@ -7,7 +7,7 @@
 namespace kvtier::daemon {
 
 // KVTIER_KILL_AT="name:n" in the environment: at the n-th passing (from 1) of that point
-// (client/base/points.h), on whichever thread. Unset or empty: never. Errors: invalid.
+// (core/base/points.h), on whichever thread. Unset or empty: never. Errors: invalid.
 Result<void> arm_kill_from_environment();
 
 }  // namespace kvtier::daemon

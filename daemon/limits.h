@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "client/wire/directory.h"
-#include "client/wire/frame.h"
+#include "core/wire/directory.h"
+#include "core/wire/frame.h"
 
 namespace kvtier::daemon::limits {
 

@@ -11,15 +11,15 @@
 #include <cstdlib>
 #include <memory>
 
-#include "client/base/shown.h"
-#include "client/base/thread_priority.h"
-#include "daemon/config.h"
-#include "daemon/control/server.h"
+#include "core/base/shown.h"
+#include "core/base/thread_priority.h"
+#include "daemon/config/config.h"
+#include "daemon/config/host_memory.h"
 #include "daemon/kill_at.h"
 #include "daemon/ops/log_lines.h"
 #include "daemon/ops/monitor.h"
 #include "daemon/restart/passed_descriptors.h"
-#include "daemon/service/host_memory.h"
+#include "daemon/server/server.h"
 #include "daemon/service/log_sink.h"
 #include "daemon/service/service.h"
 #include "daemon/version.h"

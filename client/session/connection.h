@@ -9,8 +9,8 @@
 #include <chrono>
 #include <cstdint>
 
-#include "client/base/fd.h"
-#include "client/wire/directory.h"
+#include "core/base/fd.h"
+#include "core/wire/directory.h"
 #include "kvtier/client.h"
 
 namespace kvtier::session {

@@ -6,13 +6,13 @@
 #include <chrono>
 #include <cstdint>
 
-#include "client/base/log2_buckets.h"
-#include "client/wire/drop_reason.h"
+#include "core/base/log2_buckets.h"
+#include "core/wire/drop_reason.h"
 #include "kvtier/client.h"
 
 namespace kvtier::session {
 
-// How long something took, as a histogram (client/base/log2_buckets.h), and how much it moved. Any
+// How long something took, as a histogram (core/base/log2_buckets.h), and how much it moved. Any
 // thread adds.
 struct Timing {
   std::array<std::atomic<std::uint64_t>, kLog2Buckets + 1> buckets{};

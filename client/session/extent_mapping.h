@@ -7,7 +7,7 @@
 #include <memory>
 #include <span>
 
-#include "client/base/fd.h"
+#include "core/base/fd.h"
 #include "kvtier/tier.h"
 
 namespace kvtier::session {

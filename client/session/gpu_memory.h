@@ -2,8 +2,8 @@
 // memory pinned. Called on the session thread; what is returned may be dropped on any thread.
 #pragma once
 
-#include "client/base/cuda_driver.h"
 #include "client/session/extent_mapping.h"
+#include "core/base/cuda_driver.h"
 
 namespace kvtier::session {
 

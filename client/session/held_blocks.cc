@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "client/base/check.h"
 #include "client/session/session.h"
+#include "core/base/check.h"
 
 namespace kvtier::session {
 

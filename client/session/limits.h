@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "client/base/units.h"
-#include "client/wire/frame.h"
+#include "core/wire/control_socket.h"
+#include "core/wire/frame.h"
 
 namespace kvtier::session {
 
@@ -21,8 +21,6 @@ inline constexpr milliseconds kSessionProven{1000};
 inline constexpr milliseconds kAnswerMax{5000};
 // How long closing may take to hand unused slots back.
 inline constexpr milliseconds kCloseMax{500};
-// Unsent bytes; a peer that lets more pile up does not read and loses the session.
-inline constexpr std::size_t kUnsentBytesMax = 16_MiB;
 inline constexpr std::size_t kPendingMax = 4096;
 inline constexpr std::size_t kExtentsMax = 65536;
 // Without a connection for this long, the memory of the last daemon is given up.

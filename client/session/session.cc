@@ -6,10 +6,10 @@
 
 #include <algorithm>
 
-#include "client/base/check.h"
-#include "client/base/points.h"
-#include "client/base/thread_priority.h"
 #include "client/session/limits.h"
+#include "core/base/check.h"
+#include "core/base/points.h"
+#include "core/base/thread_priority.h"
 
 namespace kvtier::session {
 namespace {

@@ -4,7 +4,7 @@
 // Public functions may be called from any thread and, but for those with a deadline, never wait.
 // When the connection ends, everything that was waiting for it fails with `unavailable` at once;
 // namespaces are opened again by themselves on the next one. Does not survive fork(): nothing of it
-// is touched in the child (client/base/fork_mark.h).
+// is touched in the child (core/base/fork_mark.h).
 #pragma once
 
 #include <atomic>
@@ -20,12 +20,12 @@
 #include <unordered_set>
 #include <vector>
 
-#include "client/session/control_socket.h"
 #include "client/session/counters.h"
 #include "client/session/directory_snapshot.h"
 #include "client/session/gpu_memory.h"
 #include "client/session/held_blocks.h"
 #include "client/session/outcome.h"
+#include "core/wire/control_socket.h"
 
 namespace kvtier::session {
 

@@ -5,7 +5,7 @@
 #include "client/session/limits.h"
 #include "client/transfer/load_job.h"
 #include "client/transfer/promotion_job.h"
-#include "client/wire/prefix_match.h"
+#include "core/wire/prefix_match.h"
 
 namespace kvtier::transfer {
 namespace {

@@ -3,12 +3,12 @@
 
 #include <memory>
 
-#include "client/base/fork_mark.h"
 #include "client/session/session.h"
 #include "client/transfer/copy_queue.h"
 #include "client/transfer/gpu.h"
 #include "client/transfer/loading.h"
 #include "client/transfer/write_back_job.h"
+#include "core/base/fork_mark.h"
 
 namespace kvtier::transfer {
 

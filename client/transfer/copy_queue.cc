@@ -3,7 +3,7 @@
 #include <chrono>
 #include <vector>
 
-#include "client/base/check.h"
+#include "core/base/check.h"
 
 namespace kvtier::transfer {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "client/base/check.h"
 #include "client/session/session.h"
 #include "client/transfer/proven_blocks.h"
+#include "core/base/check.h"
 
 namespace kvtier::transfer {
 

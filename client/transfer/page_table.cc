@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "client/base/check.h"
+#include "core/base/check.h"
 #include "kernels/table.h"
 
 namespace kvtier::transfer {

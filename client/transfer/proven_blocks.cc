@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "client/base/prefetch.h"
 #include "client/session/session.h"
+#include "core/base/prefetch.h"
 
 namespace kvtier::transfer {
 

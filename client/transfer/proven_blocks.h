@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "client/record/private_head.h"
 #include "client/session/held_blocks.h"
+#include "core/record/private_head.h"
 
 namespace kvtier::transfer {
 

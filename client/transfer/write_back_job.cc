@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "client/base/points.h"
-#include "client/record/record.h"
 #include "client/session/limits.h"
+#include "core/base/points.h"
+#include "core/record/record.h"
 
 namespace kvtier::transfer {
 

@@ -6,7 +6,7 @@
 #include <boost/beast/http.hpp>
 #include <optional>
 
-#include "client/base/connection_places.h"
+#include "core/base/connection_places.h"
 #include "daemon/ops/limits.h"
 
 namespace kvtier::daemon::ops {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "client/base/shown.h"
+#include "core/base/shown.h"
 
 namespace kvtier::daemon::ops {
 namespace {

@@ -8,7 +8,7 @@
 
 namespace kvtier::daemon::ops {
 
-// Formats as `inner` does, with the message escaped (client/base/shown.h).
+// Formats as `inner` does, with the message escaped (core/base/shown.h).
 std::unique_ptr<spdlog::formatter> escaping(std::unique_ptr<spdlog::formatter> inner);
 
 }  // namespace kvtier::daemon::ops

@@ -5,7 +5,7 @@
 #include <map>
 #include <sstream>
 
-#include "client/base/shown.h"
+#include "core/base/shown.h"
 #include "daemon/ops/scrape.h"
 
 namespace kvtier::daemon::ops {

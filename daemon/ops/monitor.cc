@@ -7,9 +7,9 @@
 #include <cstdio>
 #include <utility>
 
-#include "client/base/shown.h"
-#include "client/base/thread_priority.h"
-#include "daemon/ops/listen_address.h"
+#include "core/base/shown.h"
+#include "core/base/thread_priority.h"
+#include "daemon/config/listen_address.h"
 #include "daemon/ops/status_page.h"
 
 namespace kvtier::daemon::ops {

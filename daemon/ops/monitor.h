@@ -18,10 +18,10 @@
 #include <thread>
 #include <vector>
 
-#include "daemon/config.h"
-#include "daemon/control/snapshot.h"
+#include "daemon/config/config.h"
 #include "daemon/ops/http_server.h"
 #include "daemon/ops/scrape.h"
+#include "daemon/server/snapshot.h"
 
 namespace kvtier::daemon::ops {
 

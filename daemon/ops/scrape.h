@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "daemon/control/snapshot.h"
 #include "daemon/ops/http_server.h"
 #include "daemon/ops/limits.h"
 #include "daemon/ops/process_stats.h"
+#include "daemon/server/snapshot.h"
 
 namespace kvtier::daemon::ops {
 

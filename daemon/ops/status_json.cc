@@ -1,6 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include "client/base/shown.h"
+#include "core/base/shown.h"
 #include "daemon/ops/scrape.h"
 
 namespace kvtier::daemon::ops {

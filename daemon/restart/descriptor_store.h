@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <string>
 
-#include "client/base/fd.h"
+#include "core/base/fd.h"
 
 namespace kvtier::daemon {
 

@@ -11,9 +11,9 @@
 #include <map>
 #include <set>
 
-#include "client/base/points.h"
-#include "daemon/control/process_watch.h"
+#include "core/base/points.h"
 #include "daemon/limits.h"
+#include "daemon/peers/process_watch.h"
 
 namespace kvtier::daemon {
 namespace {

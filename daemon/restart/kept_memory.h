@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "daemon/control/tenants.h"
+#include "daemon/config/tenants.h"
 #include "daemon/restart/descriptor_store.h"
 #include "daemon/restart/kept_state.h"
 #include "daemon/restart/passed_descriptors.h"

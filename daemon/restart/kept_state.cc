@@ -9,9 +9,9 @@
 #include <string>
 #include <utility>
 
-#include "client/base/units.h"
-#include "client/record/digest.h"
-#include "daemon/control/process_watch.h"
+#include "core/base/units.h"
+#include "core/record/digest.h"
+#include "daemon/peers/process_watch.h"
 #include "storage/memory/extent.h"
 
 namespace kvtier::daemon {

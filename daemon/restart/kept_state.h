@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "client/base/fd.h"
-#include "daemon/control/reservations.h"
+#include "core/base/fd.h"
+#include "daemon/cache/reservations.h"
 #include "kvtier/key.h"
 
 namespace kvtier::daemon {

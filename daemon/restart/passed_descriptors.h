@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "client/base/fd.h"
+#include "core/base/fd.h"
 
 namespace kvtier::daemon {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "client/base/fd.h"
+#include "core/base/fd.h"
 
 namespace kvtier::daemon {
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "daemon/control/server.h"
+#include "daemon/server/server.h"
 #include "daemon/service/service_manager.h"
 #include "daemon/service/watchdog.h"
 

@@ -8,8 +8,8 @@
 #include <set>
 #include <tuple>
 
-#include "engine_adapter/engine/json.h"
-#include "engine_adapter/engine/utf8.h"
+#include "engine_adapter/reference/files/json.h"
+#include "engine_adapter/reference/tokenizer/utf8.h"
 #include "engine_adapter/warm/limits.h"
 
 namespace kvtier::warm {

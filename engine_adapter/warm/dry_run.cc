@@ -1,8 +1,8 @@
 #include "engine_adapter/warm/dry_run.h"
 
-#include "client/ctl/units.h"
-#include "engine_adapter/engine/capacity.h"
-#include "engine_adapter/engine/loaded_model.h"
+#include "core/terminal/units.h"
+#include "engine_adapter/reference/model/weights/capacity.h"
+#include "engine_adapter/reference/model/weights/loaded_model.h"
 
 namespace kvtier::warm {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "engine_adapter/engine/json.h"
-#include "engine_adapter/engine/model_config.h"
-#include "engine_adapter/engine/tokenizer.h"
+#include "engine_adapter/reference/files/json.h"
+#include "engine_adapter/reference/model/weights/model_config.h"
+#include "engine_adapter/reference/tokenizer/tokenizer.h"
 #include "engine_adapter/warm/documents.h"
 #include "kvtier/namespace.h"
 

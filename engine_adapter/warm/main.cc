@@ -6,10 +6,10 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 
-#include "client/base/shown.h"
-#include "client/ctl/terminal.h"
-#include "client/ctl/units.h"
-#include "engine_adapter/engine/utf8.h"
+#include "core/base/shown.h"
+#include "core/terminal/terminal.h"
+#include "core/terminal/units.h"
+#include "engine_adapter/reference/tokenizer/utf8.h"
 #include "engine_adapter/warm/dry_run.h"
 #include "engine_adapter/warm/limits.h"
 #include "engine_adapter/warm/manifest.h"

@@ -6,7 +6,7 @@
 #include <array>
 #include <sstream>
 
-#include "engine_adapter/engine/json.h"
+#include "engine_adapter/reference/files/json.h"
 #include "engine_adapter/warm/limits.h"
 
 namespace kvtier::warm {

@@ -3,8 +3,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "client/base/shown.h"
-#include "client/ctl/units.h"
+#include "core/base/shown.h"
+#include "core/terminal/units.h"
 
 namespace kvtier::warm {
 namespace {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "engine_adapter/engine/json.h"
+#include "engine_adapter/reference/files/json.h"
 #include "engine_adapter/warm/documents.h"
 #include "engine_adapter/warm/endpoint.h"
 #include "engine_adapter/warm/progress.h"

@@ -1,4 +1,4 @@
-#include "client/base/check.h"
+#include "core/base/check.h"
 #include "kernels/cpu/support.h"
 #include "kvtier/record_layout.h"
 

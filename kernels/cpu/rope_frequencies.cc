@@ -2,7 +2,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "client/base/check.h"
+#include "core/base/check.h"
 #include "kernels/table.h"
 
 namespace kvtier::kernels {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "client/base/check.h"
+#include "core/base/check.h"
 #include "kernels/cuda/error.h"
 
 namespace kvtier::kernels::cuda {

@@ -1,7 +1,7 @@
 // Prefill attention by mma.sync: K and V tiles come by asynchronous copies into two stages of
 // shared memory, fragments by ldmatrix; a warp keeps the scores and sums of its rows in registers.
 
-#include "client/base/check.h"
+#include "core/base/check.h"
 #include "kernels/cuda/attention_prefill.cuh"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/ptx.cuh"

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "client/base/check.h"
+#include "core/base/check.h"
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/error.h"
 

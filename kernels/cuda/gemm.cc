@@ -6,7 +6,7 @@
 #include <string>
 #include <tuple>
 
-#include "client/base/check.h"
+#include "core/base/check.h"
 #include "kernels/cuda/error.h"
 
 namespace kvtier::kernels::cuda {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "client/base/units.h"
+#include "core/base/units.h"
 #include "kernels/cuda/staged.h"
 
 namespace kvtier::kernels::cuda {

@@ -6,7 +6,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "client/base/check.h"
+#include "core/base/check.h"
 #include "kernels/cuda/error.h"
 #include "kvtier/dtype.h"
 #include "kvtier/record_layout.h"

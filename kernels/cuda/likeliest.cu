@@ -1,5 +1,5 @@
 // The likeliest tokens of rows of logits and their log probabilities, as kernels/table.h
-// (log_sum_exp) and engine_adapter/engine/sampler.h (likeliest_tokens) have them.
+// (log_sum_exp) and engine_adapter/reference/model/sampler.h (likeliest_tokens) have them.
 //
 // Each thread block sorts a part of a row in shared memory and leaves the part's first tokens and
 // its sum; one more a row sorts what the parts left. All sums are added in an order that depends on

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "client/base/check.h"
+#include "core/base/check.h"
 #include "kernels/cuda/error.h"
 
 namespace kvtier::kernels::cuda {

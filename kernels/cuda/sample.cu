@@ -1,4 +1,4 @@
-// Choosing tokens, as engine_adapter/engine/sampler.cc does, without sorting.
+// Choosing tokens, as engine_adapter/reference/model/sampler.cc does, without sorting.
 //
 // Tokens are ordered by logit, then by id. A token's weight is a fixed-point number, so sums are
 // exact in any order and a choice does not depend on how the work was spread. "The token at which

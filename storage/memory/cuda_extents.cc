@@ -3,8 +3,8 @@
 #include <string>
 #include <utility>
 
-#include "client/base/check.h"
-#include "client/base/cuda_driver.h"
+#include "core/base/check.h"
+#include "core/base/cuda_driver.h"
 #include "kvtier/record_layout.h"
 #include "storage/memory/extent.h"
 

@@ -11,9 +11,9 @@
 #include <memory>
 #include <span>
 
-#include "client/base/cuda_driver.h"
-#include "client/base/fd.h"
-#include "client/base/strong.h"
+#include "core/base/cuda_driver.h"
+#include "core/base/fd.h"
+#include "core/base/strong.h"
 #include "kvtier/result.h"
 #include "kvtier/tier.h"
 #include "storage/memory/slot_table.h"

@@ -15,8 +15,8 @@
 #include <new>
 #include <span>
 
-#include "client/base/thread_priority.h"
-#include "client/base/units.h"
+#include "core/base/thread_priority.h"
+#include "core/base/units.h"
 
 namespace kvtier::storage {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "client/base/fd.h"
+#include "core/base/fd.h"
 
 namespace kvtier::storage {
 

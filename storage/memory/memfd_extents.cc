@@ -8,9 +8,9 @@
 #include <string>
 #include <utility>
 
-#include "client/base/check.h"
-#include "client/base/units.h"
-#include "client/record/record.h"
+#include "core/base/check.h"
+#include "core/base/units.h"
+#include "core/record/record.h"
 #include "storage/memory/extent.h"
 #include "storage/memory/huge_page_helper.h"
 

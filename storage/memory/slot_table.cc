@@ -9,9 +9,9 @@
 #include <string>
 #include <utility>
 
-#include "client/base/check.h"
-#include "client/record/digest.h"
-#include "client/record/record.h"
+#include "core/base/check.h"
+#include "core/record/digest.h"
+#include "core/record/record.h"
 #include "kvtier/tier.h"
 
 namespace kvtier::storage {

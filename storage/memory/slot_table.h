@@ -10,7 +10,7 @@
 #include <span>
 #include <type_traits>
 
-#include "client/base/fd.h"
+#include "core/base/fd.h"
 #include "kvtier/key.h"
 #include "kvtier/result.h"
 

@@ -1,7 +1,7 @@
 // The directory that a benchmark works in.
 #include <gtest/gtest.h>
 
-#include "bench/records.h"
+#include "bench/support/records.h"
 
 namespace kvtier::bench {
 namespace {

@@ -1,12 +1,12 @@
-#include "bench/serve_pass.h"
+#include "bench/serve/serve_pass.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "bench/records.h"
-#include "engine_adapter/engine/instance.h"
-#include "engine_adapter/scheduler/generator.h"
+#include "bench/support/records.h"
+#include "engine_adapter/reference/model/instance.h"
+#include "engine_adapter/reference/scheduler/generator.h"
 
 namespace kvtier::bench {
 namespace {

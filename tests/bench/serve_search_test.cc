@@ -1,4 +1,4 @@
-#include "bench/serve_search.h"
+#include "bench/serve/serve_search.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "bench/serve_statistics.h"
+#include "bench/serve/serve_statistics.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
-#include "bench/serve_workload.h"
+#include "bench/serve/serve_workload.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "bench/records.h"
+#include "bench/support/records.h"
 
 namespace kvtier::bench {
 namespace {

@@ -1,4 +1,4 @@
-#include "client/wire/directory.h"
+#include "core/wire/directory.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <random>
 #include <thread>
 
-#include "client/record/digest.h"
+#include "core/record/digest.h"
 
 namespace kvtier {
 namespace {

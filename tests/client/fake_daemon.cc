@@ -8,7 +8,7 @@
 
 #include <cstring>
 
-#include "client/base/check.h"
+#include "core/base/check.h"
 
 namespace kvtier::test {
 namespace {

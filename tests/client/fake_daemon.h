@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "client/base/fd.h"
-#include "client/wire/directory.h"
-#include "client/wire/frame.h"
+#include "core/base/fd.h"
+#include "core/wire/directory.h"
+#include "core/wire/frame.h"
 #include "kvtier/client.h"
 
 namespace kvtier::test {

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <thread>
 
-#include "client/record/record.h"
+#include "core/record/record.h"
 #include "tests/client/fake_daemon.h"
 
 namespace kvtier::test {

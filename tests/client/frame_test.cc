@@ -1,4 +1,4 @@
-#include "client/wire/frame.h"
+#include "core/wire/frame.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

@@ -3,7 +3,7 @@
 #include <condition_variable>
 #include <future>
 
-#include "client/base/points.h"
+#include "core/base/points.h"
 #include "tests/client/fixture.h"
 
 namespace kvtier::test {

@@ -1,4 +1,4 @@
-#include "client/session/sync_request.h"
+#include "core/wire/sync_request.h"
 
 #include "tests/client/fixture.h"
 

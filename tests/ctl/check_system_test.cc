@@ -1,5 +1,5 @@
 // Each way in which a host can be unfit, and the mend that is given for it.
-#include "client/ctl/check_system.h"
+#include "ctl/check/check_system.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <csignal>
 #include <functional>
 
-#include "client/ctl/terminal.h"
+#include "core/terminal/terminal.h"
 
 namespace kvtier::ctl {
 namespace {

@@ -1,9 +1,9 @@
 // What top makes of two looks.
-#include "client/ctl/top.h"
+#include "ctl/top.h"
 
 #include <gtest/gtest.h>
 
-#include "client/ctl/terminal.h"
+#include "core/terminal/terminal.h"
 
 namespace kvtier::ctl {
 namespace {

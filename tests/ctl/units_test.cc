@@ -1,8 +1,8 @@
-#include "client/ctl/units.h"
+#include "core/terminal/units.h"
 
 #include <gtest/gtest.h>
 
-#include "client/base/sizes.h"
+#include "core/base/sizes.h"
 
 namespace kvtier::ctl {
 namespace {

@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "client/base/fd.h"
-#include "engine_adapter/engine/instance.h"
-#include "engine_adapter/engine/loaded_model.h"
+#include "core/base/fd.h"
+#include "engine_adapter/reference/model/instance.h"
+#include "engine_adapter/reference/model/weights/loaded_model.h"
 #include "tests/e2e/daemon_process.h"
 #include "tests/e2e/engine_under_test.h"
 

@@ -10,8 +10,8 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "client/base/check.h"
-#include "client/session/sync_request.h"
+#include "core/base/check.h"
+#include "core/wire/sync_request.h"
 
 extern char** environ;
 

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "kvtier/tier.h"
-#include "tests/daemon/service_manager.h"
+#include "tests/daemon/support/service_manager.h"
 
 namespace kvtier::e2e {
 

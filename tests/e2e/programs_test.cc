@@ -4,7 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "client/base/check.h"
+#include "core/base/check.h"
 #include "kvtier/client.h"
 #include "tests/e2e/daemon_process.h"
 #include "tests/e2e/run_program.h"

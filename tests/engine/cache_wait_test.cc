@@ -1,5 +1,5 @@
 // What a request does when the cache does not answer, or answers and brings nothing.
-#include "engine_adapter/scheduler/cache_wait.h"
+#include "engine_adapter/reference/scheduler/prefix/cache_wait.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "engine_adapter/scheduler/scheduler.h"
+#include "engine_adapter/reference/scheduler/scheduler.h"
 #include "tests/engine/scheduled.h"
 
 namespace kvtier::engine::test {

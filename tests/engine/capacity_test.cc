@@ -1,9 +1,9 @@
-#include "engine_adapter/engine/capacity.h"
+#include "engine_adapter/reference/model/weights/capacity.h"
 
 #include <gtest/gtest.h>
 
-#include "client/base/units.h"
-#include "engine_adapter/engine/random_weights.h"
+#include "core/base/units.h"
+#include "engine_adapter/reference/model/weights/random_weights.h"
 
 namespace kvtier::engine {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine_adapter/engine/chat_template.h"
+#include "engine_adapter/reference/template/chat_template.h"
 
 #include <gtest/gtest.h>
 

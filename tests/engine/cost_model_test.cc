@@ -1,10 +1,10 @@
-#include "engine_adapter/scheduler/cost_model.h"
+#include "engine_adapter/reference/scheduler/prefix/cost_model.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "engine_adapter/engine/sampler.h"
+#include "engine_adapter/reference/model/sampler.h"
 
 namespace kvtier::engine::test {
 namespace {

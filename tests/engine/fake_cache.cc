@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "client/base/check.h"
-#include "client/record/record.h"
+#include "core/base/check.h"
+#include "core/record/record.h"
 
 namespace kvtier {
 

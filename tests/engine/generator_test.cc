@@ -1,4 +1,4 @@
-#include "engine_adapter/scheduler/generator.h"
+#include "engine_adapter/reference/scheduler/generator.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "engine_adapter/engine/llama.h"
+#include "engine_adapter/reference/model/llama.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 
-#include "client/record/record.h"
-#include "engine_adapter/scheduler/generator.h"
+#include "core/record/record.h"
+#include "engine_adapter/reference/scheduler/generator.h"
 #include "tests/engine/support.h"
 
 namespace kvtier::engine::test {

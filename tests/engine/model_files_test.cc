@@ -6,11 +6,11 @@
 
 #include <algorithm>
 
-#include "client/base/fd.h"
-#include "engine_adapter/engine/chat_template.h"
-#include "engine_adapter/engine/instance.h"
-#include "engine_adapter/engine/loaded_model.h"
-#include "engine_adapter/engine/score.h"
+#include "core/base/fd.h"
+#include "engine_adapter/reference/model/instance.h"
+#include "engine_adapter/reference/model/score.h"
+#include "engine_adapter/reference/model/weights/loaded_model.h"
+#include "engine_adapter/reference/template/chat_template.h"
 #include "tests/engine/scheduled.h"
 #include "tests/engine/support.h"
 

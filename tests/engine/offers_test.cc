@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "engine_adapter/scheduler/limits.h"
+#include "engine_adapter/reference/scheduler/limits.h"
 #include "tests/engine/scheduled.h"
 
 namespace kvtier::engine::test {

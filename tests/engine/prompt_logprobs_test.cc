@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "engine_adapter/engine/score.h"
+#include "engine_adapter/reference/model/score.h"
 #include "tests/engine/scheduled.h"
 
 namespace kvtier::engine::test {

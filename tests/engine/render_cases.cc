@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "engine_adapter/jinja/template.h"
+#include "engine_adapter/reference/template/template.h"
 
 namespace {
 

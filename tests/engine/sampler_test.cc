@@ -1,4 +1,4 @@
-#include "engine_adapter/engine/sampler.h"
+#include "engine_adapter/reference/model/sampler.h"
 
 #include <gtest/gtest.h>
 

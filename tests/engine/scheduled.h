@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "engine_adapter/scheduler/engine.h"
-#include "engine_adapter/scheduler/generator.h"
+#include "engine_adapter/reference/scheduler/engine.h"
+#include "engine_adapter/reference/scheduler/generator.h"
 #include "tests/engine/fake_cache.h"
 #include "tests/engine/support.h"
 

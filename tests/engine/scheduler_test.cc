@@ -1,4 +1,4 @@
-#include "engine_adapter/scheduler/scheduler.h"
+#include "engine_adapter/reference/scheduler/scheduler.h"
 
 #include <gtest/gtest.h>
 

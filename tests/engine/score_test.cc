@@ -1,10 +1,10 @@
-#include "engine_adapter/engine/score.h"
+#include "engine_adapter/reference/model/score.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "engine_adapter/engine/loaded_model.h"
+#include "engine_adapter/reference/model/weights/loaded_model.h"
 #include "tests/engine/support.h"
 
 namespace kvtier::engine::test {

@@ -6,8 +6,8 @@
 #include <mutex>
 #include <thread>
 
-#include "engine_adapter/scheduler/limits.h"
-#include "engine_adapter/scheduler/scheduler.h"
+#include "engine_adapter/reference/scheduler/limits.h"
+#include "engine_adapter/reference/scheduler/scheduler.h"
 #include "tests/engine/fake_cache.h"
 #include "tests/engine/support.h"
 

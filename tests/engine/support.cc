@@ -6,7 +6,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "engine_adapter/engine/sampler.h"
+#include "engine_adapter/reference/model/sampler.h"
 
 namespace kvtier::engine::test {
 namespace {

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "engine_adapter/engine/llama.h"
-#include "engine_adapter/engine/model_config.h"
-#include "engine_adapter/engine/page_pool.h"
-#include "engine_adapter/engine/safetensors.h"
+#include "engine_adapter/reference/files/safetensors.h"
+#include "engine_adapter/reference/model/llama.h"
+#include "engine_adapter/reference/model/page_pool.h"
+#include "engine_adapter/reference/model/weights/model_config.h"
 #include "kvtier/namespace.h"
 
 namespace kvtier::engine::test {

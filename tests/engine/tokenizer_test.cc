@@ -1,4 +1,4 @@
-#include "engine_adapter/engine/tokenizer.h"
+#include "engine_adapter/reference/tokenizer/tokenizer.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,9 @@
 // Files of models.
 #include <cstdio>
 
-#include "client/base/check.h"
-#include "engine_adapter/engine/safetensors.h"
-#include "engine_adapter/engine/tokenizer_json.h"
+#include "core/base/check.h"
+#include "engine_adapter/reference/files/safetensors.h"
+#include "engine_adapter/reference/tokenizer/tokenizer_json.h"
 #include "tests/fuzz/targets.h"
 
 namespace kvtier::fuzz {

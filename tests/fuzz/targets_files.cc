@@ -5,10 +5,10 @@
 #include <cstring>
 #include <filesystem>
 
-#include "client/base/check.h"
-#include "client/record/digest.h"
-#include "daemon/config.h"
-#include "storage/disk/segments.h"
+#include "core/base/check.h"
+#include "core/record/digest.h"
+#include "daemon/config/config.h"
+#include "storage/index/segments.h"
 #include "storage/memory/extent.h"
 #include "tests/fuzz/targets.h"
 

@@ -6,9 +6,9 @@
 #include <memory>
 #include <thread>
 
-#include "client/base/check.h"
-#include "daemon/control/server.h"
-#include "tests/daemon/wire_client.h"
+#include "core/base/check.h"
+#include "daemon/server/server.h"
+#include "tests/daemon/support/wire_client.h"
 #include "tests/fuzz/targets.h"
 
 namespace kvtier::fuzz {

@@ -1,8 +1,8 @@
 // Chat templates.
 #include <nlohmann/json.hpp>
 
-#include "client/base/check.h"
-#include "engine_adapter/jinja/template.h"
+#include "core/base/check.h"
+#include "engine_adapter/reference/template/template.h"
 #include "tests/fuzz/targets.h"
 
 namespace kvtier::fuzz {

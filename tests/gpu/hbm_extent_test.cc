@@ -1,5 +1,5 @@
 // Extents of GPU memory: made without a context, taken over by their descriptors, the same memory
-// wherever they are mapped; and that what client/base/cuda_driver_abi.h says is what cuda.h says.
+// wherever they are mapped; and that what core/base/cuda_driver_abi.h says is what cuda.h says.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "client/base/cuda_driver.h"
-#include "client/base/cuda_driver_abi.h"
-#include "client/base/units.h"
+#include "core/base/cuda_driver.h"
+#include "core/base/cuda_driver_abi.h"
+#include "core/base/units.h"
 #include "storage/memory/extent.h"
 
 namespace kvtier::storage {

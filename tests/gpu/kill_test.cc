@@ -12,7 +12,7 @@
 #include <sstream>
 #include <thread>
 
-#include "client/base/fd.h"
+#include "core/base/fd.h"
 #include "kvtier/record_layout.h"
 #include "tests/e2e/daemon_process.h"
 #include "tests/gpu/records_on_gpu.h"

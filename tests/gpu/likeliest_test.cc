@@ -1,7 +1,7 @@
 // likeliest and token_logprobs against the CPU's log_sum_exp and the engine's likeliest_tokens.
 #include <numeric>
 
-#include "engine_adapter/engine/sampler.h"
+#include "engine_adapter/reference/model/sampler.h"
 #include "tests/gpu/gpu_test.h"
 
 namespace kvtier::kernels::cuda {

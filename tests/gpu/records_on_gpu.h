@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "client/record/record.h"
+#include "core/record/record.h"
 #include "kernels/cuda/memory.h"
 #include "kvtier/client.h"
 

@@ -3,7 +3,7 @@
 #include <numeric>
 #include <random>
 
-#include "engine_adapter/engine/sampler.h"
+#include "engine_adapter/reference/model/sampler.h"
 #include "tests/gpu/gpu_test.h"
 
 namespace kvtier::kernels::cuda {

@@ -1,5 +1,5 @@
 // Who goes for whom, where a server has no place left.
-#include "client/base/connection_places.h"
+#include "core/base/connection_places.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <sstream>
 
-#include "client/base/check.h"
+#include "core/base/check.h"
 
 namespace kvtier::daemon::testing {
 

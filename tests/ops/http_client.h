@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "client/base/fd.h"
+#include "core/base/fd.h"
 
 namespace kvtier::daemon::testing {
 

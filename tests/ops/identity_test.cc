@@ -3,7 +3,7 @@
 // each client asked for and what came of it.
 #include <random>
 
-#include "tests/daemon/damage.h"
+#include "tests/daemon/support/damage.h"
 #include "tests/ops/running_daemon.h"
 
 namespace kvtier::daemon::testing {

@@ -2,8 +2,8 @@
 // loop that stands still.
 #include <nlohmann/json.hpp>
 
+#include "daemon/config/listen_address.h"
 #include "daemon/ops/limits.h"
-#include "daemon/ops/listen_address.h"
 #include "tests/ops/running_daemon.h"
 
 namespace kvtier::daemon::testing {

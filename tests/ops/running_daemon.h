@@ -7,11 +7,11 @@
 #include <future>
 #include <thread>
 
-#include "client/base/check.h"
-#include "daemon/config.h"
-#include "daemon/control/server.h"
+#include "core/base/check.h"
+#include "daemon/config/config.h"
 #include "daemon/ops/monitor.h"
-#include "tests/daemon/server_fixture.h"
+#include "daemon/server/server.h"
+#include "tests/daemon/support/server_fixture.h"
 #include "tests/ops/http_client.h"
 
 namespace kvtier::daemon::testing {

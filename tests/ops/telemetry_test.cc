@@ -1,15 +1,15 @@
 // Histograms and ages against plain models.
-#include "daemon/control/telemetry.h"
+#include "daemon/telemetry.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 #include <random>
 
-#include "client/base/shown.h"
-#include "daemon/control/snapshot.h"
+#include "core/base/shown.h"
 #include "daemon/ops/scrape.h"
-#include "tests/daemon/records.h"
+#include "daemon/server/snapshot.h"
+#include "tests/daemon/support/records.h"
 
 namespace kvtier::daemon::testing {
 namespace {

@@ -15,7 +15,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "client/base/check.h"
+#include "core/base/check.h"
 #include "tests/ops/http_client.h"
 #include "tests/protocol/raw_connection.h"
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "kvtier/result.h"
-#include "tests/daemon/service_manager.h"
-#include "tests/protocol/universe.h"
+#include "tests/daemon/support/service_manager.h"
+#include "tests/protocol/hostile/universe.h"
 
 namespace kvtier::protocol {
 

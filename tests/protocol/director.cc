@@ -14,13 +14,13 @@
 #include <functional>
 #include <map>
 
-#include "client/base/check.h"
-#include "tests/daemon/kvtierd_process.h"
-#include "tests/daemon/wire_client.h"
-#include "tests/protocol/actor.h"
+#include "core/base/check.h"
+#include "tests/daemon/support/kvtierd_process.h"
+#include "tests/daemon/support/wire_client.h"
 #include "tests/protocol/bystanders.h"
 #include "tests/protocol/daemon_under_test.h"
 #include "tests/protocol/figures.h"
+#include "tests/protocol/hostile/actor.h"
 
 namespace kvtier::protocol {
 namespace {

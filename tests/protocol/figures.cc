@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "client/wire/kvtier.capnp.h"
+#include "core/wire/kvtier.capnp.h"
 
 namespace kvtier::protocol {
 namespace {

@@ -4,10 +4,10 @@
 #include <cstring>
 #include <memory>
 
-#include "client/base/check.h"
+#include "core/base/check.h"
 #include "kvtier/client.h"
 #include "tests/protocol/bystanders.h"
-#include "tests/protocol/universe.h"
+#include "tests/protocol/hostile/universe.h"
 
 namespace kvtier::protocol {
 namespace {

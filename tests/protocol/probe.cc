@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "tests/protocol/bystanders.h"
+#include "tests/protocol/hostile/universe.h"
 #include "tests/protocol/raw_connection.h"
-#include "tests/protocol/universe.h"
 
 namespace kvtier::protocol {
 namespace {

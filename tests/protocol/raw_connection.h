@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "client/wire/frame.h"
+#include "core/wire/frame.h"
 
 namespace kvtier::protocol {
 

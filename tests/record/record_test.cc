@@ -1,4 +1,4 @@
-#include "client/record/private_head.h"
+#include "core/record/private_head.h"
 
 #include <gtest/gtest.h>
 

@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "client/base/fd.h"
-#include "client/record/private_head.h"
+#include "core/base/fd.h"
+#include "core/record/private_head.h"
 
 namespace kvtier {
 namespace {

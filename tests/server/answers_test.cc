@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include "engine_adapter/server/api_response.h"
-#include "engine_adapter/server/server_metrics.h"
+#include "engine_adapter/reference/server/api_response.h"
+#include "engine_adapter/reference/server/server_metrics.h"
 
 namespace kvtier::engine::server {
 namespace {

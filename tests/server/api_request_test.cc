@@ -1,9 +1,9 @@
-#include "engine_adapter/server/api_request.h"
+#include "engine_adapter/reference/server/api_request.h"
 
 #include <gtest/gtest.h>
 
-#include "engine_adapter/server/limits.h"
-#include "engine_adapter/server/route.h"
+#include "engine_adapter/reference/server/limits.h"
+#include "engine_adapter/reference/server/route.h"
 
 namespace kvtier::engine::server {
 namespace {

@@ -1,5 +1,5 @@
 // One suite, run over every kind of block device.
-#include "storage/disk/block_device.h"
+#include "storage/device/block_device.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -10,9 +10,9 @@
 #include <set>
 #include <thread>
 
-#include "storage/faults/faulty_device.h"
-#include "storage/faults/throttled_device.h"
-#include "tests/storage/helpers.h"
+#include "storage/device/throttled_device.h"
+#include "tests/storage/faults/faulty_device.h"
+#include "tests/storage/support/helpers.h"
 
 namespace kvtier::storage {
 namespace {

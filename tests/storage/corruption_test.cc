@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <random>
 
-#include "client/base/fd.h"
-#include "tests/storage/helpers.h"
+#include "core/base/fd.h"
+#include "tests/storage/support/helpers.h"
 
 namespace kvtier::storage {
 namespace {

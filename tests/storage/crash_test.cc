@@ -8,8 +8,8 @@
 #include <random>
 #include <string>
 
-#include "tests/storage/crash_workload.h"
-#include "tests/storage/helpers.h"
+#include "tests/storage/support/crash_workload.h"
+#include "tests/storage/support/helpers.h"
 
 namespace kvtier::storage {
 namespace {

@@ -1,4 +1,4 @@
-#include "storage/disk/disk_space.h"
+#include "storage/store/disk_space.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-#include "client/base/units.h"
+#include "core/base/units.h"
 
 namespace kvtier::storage {
 namespace {

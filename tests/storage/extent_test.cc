@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "client/base/cuda_driver.h"
-#include "client/base/units.h"
+#include "core/base/cuda_driver.h"
+#include "core/base/units.h"
 
 namespace kvtier::storage {
 namespace {

@@ -1,12 +1,12 @@
 // A device or directory that fails as a whole: the store goes offline, says so, and comes back.
-#include "storage/disk/health.h"
+#include "storage/store/health.h"
 
 #include <gtest/gtest.h>
 
 #include <thread>
 
-#include "storage/faults/faulty_device.h"
-#include "tests/storage/helpers.h"
+#include "tests/storage/faults/faulty_device.h"
+#include "tests/storage/support/helpers.h"
 
 namespace kvtier::storage {
 namespace {

@@ -8,7 +8,7 @@
 #include <chrono>
 #include <thread>
 
-#include "client/base/units.h"
+#include "core/base/units.h"
 
 namespace kvtier::storage {
 namespace {

@@ -8,11 +8,11 @@
 #include <random>
 #include <thread>
 
-#include "storage/disk/allocated_bytes.h"
-#include "storage/disk/index.h"
-#include "storage/disk/store_directory.h"
-#include "storage/faults/index_files.h"
-#include "tests/storage/helpers.h"
+#include "storage/index/allocated_bytes.h"
+#include "storage/index/index.h"
+#include "storage/index/store_directory.h"
+#include "tests/storage/faults/index_files.h"
+#include "tests/storage/support/helpers.h"
 
 namespace kvtier::storage {
 namespace {

@@ -9,9 +9,9 @@
 #include <set>
 #include <string>
 
-#include "storage/disk/points.h"
-#include "tests/storage/helpers.h"
-#include "tests/storage/kill_workload.h"
+#include "storage/index/points.h"
+#include "tests/storage/support/helpers.h"
+#include "tests/storage/support/kill_workload.h"
 
 namespace kvtier::storage {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <fstream>
 
-#include "storage/disk/late_store.h"
-#include "tests/storage/helpers.h"
+#include "storage/store/late_store.h"
+#include "tests/storage/support/helpers.h"
 
 namespace kvtier::storage {
 namespace {

@@ -14,8 +14,8 @@
 #include <random>
 #include <set>
 
-#include "client/base/fd.h"
-#include "tests/storage/helpers.h"
+#include "core/base/fd.h"
+#include "tests/storage/support/helpers.h"
 
 namespace kvtier::storage {
 namespace {

@@ -8,9 +8,9 @@
 #include <map>
 #include <random>
 
-#include "storage/faults/index_files.h"
-#include "storage/faults/power_cut_device.h"
-#include "tests/storage/helpers.h"
+#include "tests/storage/faults/index_files.h"
+#include "tests/storage/faults/power_cut_device.h"
+#include "tests/storage/support/helpers.h"
 
 namespace kvtier::storage {
 namespace {

@@ -1,11 +1,11 @@
-#include "storage/disk/record_store.h"
+#include "storage/store/record_store.h"
 
 #include <gtest/gtest.h>
 
 #include <map>
 
-#include "storage/disk/block_device.h"
-#include "tests/storage/helpers.h"
+#include "storage/device/block_device.h"
+#include "tests/storage/support/helpers.h"
 
 namespace kvtier::storage {
 namespace {

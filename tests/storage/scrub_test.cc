@@ -1,8 +1,8 @@
 // Scrubs: records read and verified into memory of the store's own.
 #include <gtest/gtest.h>
 
-#include "storage/faults/faulty_device.h"
-#include "tests/storage/helpers.h"
+#include "tests/storage/faults/faulty_device.h"
+#include "tests/storage/support/helpers.h"
 
 namespace kvtier::storage {
 namespace {

@@ -6,8 +6,8 @@
 #include <chrono>
 #include <thread>
 
-#include "storage/faults/faulty_device.h"
-#include "tests/storage/helpers.h"
+#include "tests/storage/faults/faulty_device.h"
+#include "tests/storage/support/helpers.h"
 
 namespace kvtier::storage {
 namespace {

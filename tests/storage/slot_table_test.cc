@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "client/base/units.h"
+#include "core/base/units.h"
 
 namespace kvtier::storage {
 namespace {

@@ -8,10 +8,10 @@
 #include <random>
 #include <thread>
 
-#include "storage/disk/allocated_bytes.h"
-#include "storage/disk/disk_space.h"
-#include "storage/disk/index.h"
-#include "tests/storage/helpers.h"
+#include "storage/index/allocated_bytes.h"
+#include "storage/index/index.h"
+#include "storage/store/disk_space.h"
+#include "tests/storage/support/helpers.h"
 
 namespace kvtier::storage {
 namespace {

@@ -1,11 +1,11 @@
 // The store over a device that fails, waits or lies.
-#include "storage/faults/faulty_device.h"
+#include "tests/storage/faults/faulty_device.h"
 
 #include <gtest/gtest.h>
 
 #include <thread>
 
-#include "tests/storage/helpers.h"
+#include "tests/storage/support/helpers.h"
 
 namespace kvtier::storage {
 namespace {

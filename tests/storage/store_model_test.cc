@@ -4,8 +4,8 @@
 #include <map>
 #include <random>
 
-#include "storage/disk/disk_space.h"
-#include "tests/storage/helpers.h"
+#include "storage/store/disk_space.h"
+#include "tests/storage/support/helpers.h"
 
 namespace kvtier::storage {
 namespace {

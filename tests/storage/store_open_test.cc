@@ -7,9 +7,9 @@
 #include <set>
 #include <span>
 
-#include "client/record/digest.h"
-#include "storage/disk/index.h"
-#include "tests/storage/helpers.h"
+#include "core/record/digest.h"
+#include "storage/index/index.h"
+#include "tests/storage/support/helpers.h"
 
 namespace kvtier::storage {
 namespace {

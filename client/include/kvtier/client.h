@@ -33,17 +33,16 @@
 #include <string>
 #include <vector>
 
+#include "kvtier/deadline.h"
 #include "kvtier/dtype.h"
 #include "kvtier/key.h"
+#include "kvtier/match.h"
 #include "kvtier/namespace.h"
 #include "kvtier/record_layout.h"
 #include "kvtier/result.h"
 #include "kvtier/tier.h"
 
 namespace kvtier {
-
-using Clock = std::chrono::steady_clock;
-using Deadline = Clock::time_point;
 
 // The engine's stream that copies are ordered on. Null for the CPU backend, whose copies run on the
 // client's copy thread and whose waits block the calling thread.
@@ -70,11 +69,6 @@ struct Pages {
 struct BlockRange {
   std::uint32_t first = 0;
   std::uint32_t end = 0;
-};
-
-struct Match {
-  std::uint32_t blocks = 0;                      // leading blocks found
-  std::array<std::uint32_t, kTiers> per_tier{};  // of those, by the fastest tier that holds each
 };
 
 // A block of a load that did not hold.

@@ -8,7 +8,7 @@
 #include <array>
 #include <cstdint>
 
-#include "client/base/check.h"
+#include "core/base/check.h"
 #include "kernels/cuda/error.h"
 
 namespace kvtier::kernels::cuda::device {

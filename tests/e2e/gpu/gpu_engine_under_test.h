@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "client/base/check.h"
-#include "engine_adapter/scheduler/generator.h"
+#include "core/base/check.h"
+#include "engine_adapter/reference/scheduler/generator.h"
 #include "kvtier/client.h"
 #include "tests/engine/gpu/gpu_engine.h"
 

@@ -4,9 +4,9 @@
 #include <map>
 #include <vector>
 
-#include "client/record/record.h"
-#include "engine_adapter/engine/random_weights.h"
-#include "engine_adapter/scheduler/generator.h"
+#include "core/record/record.h"
+#include "engine_adapter/reference/model/weights/random_weights.h"
+#include "engine_adapter/reference/scheduler/generator.h"
 #include "tests/engine/gpu/gpu_engine.h"
 
 namespace kvtier::engine::test {

@@ -5,8 +5,8 @@
 
 #include <memory>
 
-#include "engine_adapter/engine/cuda/cuda_llama.h"
-#include "engine_adapter/engine/cuda/cuda_memory.h"
+#include "engine_adapter/reference/model/cuda/cuda_llama.h"
+#include "engine_adapter/reference/model/cuda/cuda_memory.h"
 #include "tests/engine/support.h"
 
 namespace kvtier::engine::test {

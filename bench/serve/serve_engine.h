@@ -1,0 +1,79 @@
+// The engine that is measured, and the kvtierd that it is measured with.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "bench/support/daemon_child.h"
+#include "bench/support/records.h"
+#include "engine_adapter/reference/model/instance.h"
+#include "engine_adapter/reference/scheduler/scheduler.h"
+
+namespace kvtier::bench {
+
+struct ServeEngineOptions {
+  std::string model, shape;  // a directory, or as kvtier-engine --random-weights
+  std::string device = "cpu";
+  std::string kvtierd;
+  std::filesystem::path directory;
+  std::uint32_t pool_tokens = 0;    // as kvtier-engine
+  std::uint32_t chunk_tokens = 0;   // likewise
+  std::uint32_t running_max = 256;  // likewise
+  bool own_pages = true;            // a request finds what others left in the engine's pages
+  DaemonChild::Options tiers;
+};
+
+class ServeEngine {
+ public:
+  // Throws std::runtime_error, as all of it does.
+  explicit ServeEngine(const ServeEngineOptions& options);
+
+  // A scheduler with nothing in its pages. There is one at a time.
+  struct Lane {
+    Lane(engine::Instance& instance, std::shared_ptr<Client> client,
+         const engine::SchedulerOptions& options)
+        : spaces(instance.ns, std::move(client)),
+          scheduler(*instance.model, *instance.pool, spaces, options) {}
+
+    engine::CacheSpaces spaces;
+    engine::Scheduler scheduler;
+  };
+  std::unique_ptr<Lane> without_cache();
+  // Starts the daemon where it does not run yet.
+  std::unique_ptr<Lane> with_cache();
+
+  // Waits until what was written back is in the cache.
+  void flush();
+  // Until nothing of `probe`, a prompt, is cached. No lane is there.
+  void empty_cache(std::span<const Token> probe);
+  // Leading blocks of a prompt that are cached.
+  std::uint32_t blocks_cached(std::span<const Token> prompt) const;
+
+  std::uint32_t vocabulary() const noexcept { return loaded_->config.vocab_size; }
+  std::uint32_t positions_max() const noexcept { return loaded_->config.positions_max; }
+  // Whether an answer has the same tokens whatever else is in the engine's steps.
+  bool answers_are_fixed() const noexcept { return instance_.model->rows_are_independent(); }
+  bool on_gpu() const noexcept { return device_.cuda.has_value(); }
+
+ private:
+  // The client ends before the daemon.
+  struct Running {
+    explicit Running(const ServeEngine& engine);
+    ScratchDirectory scratch;
+    DaemonChild daemon;
+    std::shared_ptr<Client> client;
+    std::shared_ptr<Cache> cache;
+  };
+  engine::SchedulerOptions scheduler_options() const;
+
+  const ServeEngineOptions options_;
+  std::unique_ptr<engine::LoadedModel> loaded_;
+  const engine::Device device_;
+  engine::Instance instance_;
+  std::optional<Running> running_;
+};
+
+}  // namespace kvtier::bench

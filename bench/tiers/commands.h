@@ -1,0 +1,42 @@
+// The measurements of kvtier-bench. Each throws std::runtime_error where it cannot measure.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "bench/support/report.h"
+
+namespace kvtier::bench {
+
+// The disk tier beside a bare io_uring loop on the same directory, taking turns.
+struct DiskOptions {
+  std::filesystem::path directory;
+  double seconds = 0.5;  // a turn
+  std::uint32_t rounds = 5;
+  std::uint64_t bytes = 4ULL << 30;  // the tier's records, and the loop's file
+  std::vector<std::uint64_t> sizes{256U << 10, 1U << 20, 2U << 20};
+};
+void measure_disk(const DiskOptions& options, Report& report);
+
+// The daemon's index, eviction order and directory, at each number of blocks.
+struct IndexOptions {
+  std::vector<std::uint32_t> blocks{10'000, 10'000'000};
+  std::filesystem::path directory;
+  bool restart = true;
+};
+void measure_index(const IndexOptions& options, Report& report);
+// Seconds from opening the disk tier of a stopped daemon with so many blocks to having all of them.
+double restart_seconds(std::uint32_t blocks, const std::filesystem::path& directory);
+
+// An engine's lookups against a kvtierd of their own, idle and while its disk tier writes.
+struct LookupOptions {
+  std::string kvtierd;
+  std::filesystem::path directory;
+  double seconds = 5;
+  std::uint32_t blocks = 2048;
+};
+void measure_lookup(const LookupOptions& options, Report& report);
+
+}  // namespace kvtier::bench

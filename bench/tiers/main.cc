@@ -1,0 +1,122 @@
+// kvtier-bench: how fast the parts of kvtier are, beside what bounds them.
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+
+#include "bench/support/program.h"
+#include "bench/tiers/commands.h"
+
+namespace kvtier::bench {
+namespace {
+
+constexpr const char* kExamples = R"(
+Examples:
+  kvtier-bench disk --dir /var/lib/kvtier
+      Reads and writes through the disk tier beside a bare io_uring loop on the same file system.
+      Needs 9 GiB there; cleans up after itself.
+  kvtier-bench disk --dir /mnt/nvme --size 1MiB --bytes 32GiB --seconds 2
+      One record size, over more bytes than a device's own cache holds.
+  kvtier-bench index --blocks 10000 --blocks 10000000 --json
+      The index with few and with many blocks; a restart with each.
+  kvtier-bench lookup --seconds 10
+      match and lease as an engine sees them, idle and while the disk tier writes.
+
+A row's limit is what the figure is held against: the bare loop, the smaller index, the idle daemon or a
+fixed bound; the ratio is value / limit.
+
+Exit status: 0 measured; 1 it could not be measured; 2 usage.
+)";
+
+struct Arguments {
+  DiskOptions disk;
+  IndexOptions index;
+  LookupOptions lookup;
+};
+
+// Of what is a number of bytes by then.
+const CLI::Validator kRecordSize(
+    [](const std::string& text) -> std::string {
+      const std::uint64_t size = std::stoull(text);
+      if (size % 4096 == 0 && size >= 8192 && size <= 4U << 20) return {};
+      return "must be a multiple of 4 KiB from 8KiB to 4MiB";
+    },
+    "", "record size");
+
+CLI::App* add_disk(CLI::App& app, DiskOptions& options) {
+  auto* disk = app.add_subcommand("disk", "The disk tier beside a bare io_uring loop");
+  disk->add_option("--dir", options.directory, "An existing directory on the device to measure")
+      ->required()
+      ->check(CLI::ExistingDirectory);
+  disk->add_option("--seconds", options.seconds, "Length of a turn")
+      ->check(CLI::Range(0.05, 600.0))
+      ->capture_default_str();
+  disk->add_option("--rounds", options.rounds, "Turns of each; the median counts")
+      ->check(CLI::Range(1U, 1000U))
+      ->capture_default_str();
+  disk->add_option("--bytes", options.bytes, "Records in the tier, and size of the loop's file")
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("4GiB");
+  disk->add_option("--size", options.sizes, "Record size, from 8KiB to 4MiB; may be given again")
+      ->transform(CLI::AsSizeValue(false))
+      ->allow_extra_args(false)
+      ->check(kRecordSize)
+      ->default_str("256KiB 1MiB 2MiB");
+  return disk;
+}
+
+CLI::App* add_index(CLI::App& app, IndexOptions& options) {
+  auto* index = app.add_subcommand("index", "The index, the eviction order and the directory");
+  index->add_option("--blocks", options.blocks, "Blocks in the index; may be given again")
+      ->allow_extra_args(false)
+      ->check(CLI::Range(10'000U, 100'000'000U))
+      ->default_str("10000 10000000");
+  index->add_option("--dir", options.directory, "Where to keep the restarted store")
+      ->check(CLI::ExistingDirectory)
+      ->default_str("the directory for temporary files");
+  index->add_flag("!--no-restart", options.restart, "Leave the restart out");
+  return index;
+}
+
+CLI::App* add_lookup(CLI::App& app, LookupOptions& options) {
+  auto* lookup = app.add_subcommand("lookup", "match and lease, idle and under writes");
+  lookup->add_option("--seconds", options.seconds, "Length of each of the two parts")
+      ->check(CLI::Range(0.5, 600.0))
+      ->capture_default_str();
+  lookup->add_option("--dir", options.directory, "Where to keep the daemon's disk tier")
+      ->check(CLI::ExistingDirectory)
+      ->default_str("the directory for temporary files");
+  lookup->add_option("--kvtierd", options.kvtierd, "The daemon to measure")
+      ->check(CLI::ExistingFile)
+      ->default_str("the one beside this program");
+  return lookup;
+}
+
+int run(int argc, char** argv) {
+  Arguments arguments;
+  arguments.index.directory = arguments.lookup.directory = std::filesystem::temp_directory_path();
+  arguments.lookup.kvtierd = kvtierd_beside();
+  CLI::App app{"How fast the parts of kvtier are, beside what bounds them.", "kvtier-bench"};
+  app.footer(kExamples);
+  app.require_subcommand(1);
+  auto* disk = add_disk(app, arguments.disk);
+  auto* index = add_index(app, arguments.index);
+  auto* lookup = add_lookup(app, arguments.lookup);
+  for (auto* command : {disk, index, lookup}) command->footer(kExamples);
+  return run_program(app, argc, argv, [&](Report& report) {
+    if (*disk) measure_disk(arguments.disk, report);
+    if (*index) measure_index(arguments.index, report);
+    if (*lookup) measure_lookup(arguments.lookup, report);
+  });
+}
+
+}  // namespace
+}  // namespace kvtier::bench
+
+int main(int argc, char** argv) {
+  // What the measured parts log goes to stderr, and only if it is worth a look.
+  spdlog::set_default_logger(spdlog::stderr_logger_mt("kvtier-bench"));
+  spdlog::set_level(spdlog::level::warn);
+  return kvtier::bench::run(argc, argv);
+}

@@ -1,0 +1,272 @@
+#include "client/cuda/cuda_gpu.h"
+
+#include <cstring>
+#include <system_error>
+
+#include "client/cuda/cuda_load.h"
+#include "client/cuda/cuda_write_back.h"
+#include "core/base/fd.h"
+#include "core/base/units.h"
+#include "kernels/cuda/error.h"
+#include "kernels/cuda/kernels.h"
+
+namespace kvtier::transfer {
+
+using session::ExtentMapping;
+
+namespace {
+
+// Host memory that was handed to pin(), on its way back to the system. Background thread.
+void unpin(std::unique_ptr<ExtentMapping> host, int device) {
+  const OnDevice on(device);
+  if (host->gpu_bytes.load() != nullptr && cudaHostUnregister(host->bytes.data()) != cudaSuccess)
+    cudaGetLastError();
+}
+
+// Once no work that was launched can still be at it: the GPU would fault, and the engine with it.
+void unmap(std::unique_ptr<ExtentMapping> memory, int device, const CudaDriver& driver) {
+  const OnDevice on(device);
+  cudaDeviceSynchronize();
+  driver.unmap(memory->bytes);
+}
+
+void register_host(const ExtentMapping& host, int device) {
+  const OnDevice on(device);
+  void* address = nullptr;
+  populate_in_pieces(host.bytes);
+  unsigned flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
+  if (host.read_only) flags |= cudaHostRegisterReadOnly;
+  cudaError_t code = cudaHostRegister(host.bytes.data(), host.bytes.size(), flags);
+  if (code == cudaSuccess) {
+    code = cudaHostGetDevicePointer(&address, host.bytes.data(), 0);
+    if (code != cudaSuccess) cudaHostUnregister(host.bytes.data());
+  }
+  // Copies out of memory that is not pinned work as well, slowly.
+  if (code != cudaSuccess) {
+    cudaGetLastError();
+    return;
+  }
+  host.gpu_bytes.store(static_cast<std::byte*>(address), std::memory_order_release);
+}
+
+// Has `end` take the mapping when its last user lets go, on the background thread.
+template <class End>
+std::shared_ptr<const ExtentMapping> ended_by(std::unique_ptr<ExtentMapping> mapping,
+                                              std::shared_ptr<Background::Queue> queue, End end) {
+  return {mapping.release(), [queue = std::move(queue), end](const ExtentMapping* last) {
+            // std::function wants what can be copied.
+            auto owner =
+                std::make_shared<std::unique_ptr<ExtentMapping>>(const_cast<ExtentMapping*>(last));
+            queue->post([owner, end] { end(std::move(*owner)); });
+          }};
+}
+
+Error no_gpu(const std::string& what) {
+  return make_error(Errc::unavailable, what + "; see nvidia-smi and CUDA_VISIBLE_DEVICES");
+}
+
+}  // namespace
+
+CudaGpu::CudaGpu(int device, const CudaDriver& driver, const GpuUuid& uuid)
+    : device_(device),
+      driver_(driver),
+      uuid_(uuid),
+      pools_(std::make_shared<CudaPools>(device)),
+      background_(device) {}
+
+CudaGpu::~CudaGpu() {
+  const OnDevice on(device_);
+  streams_ = {};
+}
+
+Result<std::shared_ptr<CudaGpu>> CudaGpu::open(std::uint32_t cuda_device) {
+  int count = 0;
+  const std::string which = "cuda_device " + std::to_string(cuda_device);
+  if (const cudaError_t code = cudaGetDeviceCount(&count); code != cudaSuccess) {
+    cudaGetLastError();
+    return no_gpu(cuda_error(which + ": no GPU here", code).message);
+  }
+  if (cuda_device >= static_cast<std::uint32_t>(count)) {
+    return no_gpu(which + ": this process sees " + std::to_string(count) + " GPUs");
+  }
+  const auto driver = CudaDriver::get();
+  if (!driver) return driver.error();
+  const int device = static_cast<int>(cuda_device);
+  const OnDevice on(device);
+  cudaDeviceProp properties;
+  cudaError_t code = cudaGetDeviceProperties(&properties, device);
+  if (code == cudaSuccess) code = cudaFree(nullptr);  // the context is there from now on
+  if (code != cudaSuccess) return no_gpu(cuda_error(which, code).message);
+  if (properties.unifiedAddressing == 0 || properties.canMapHostMemory == 0) {
+    return no_gpu(which + " (" + properties.name + ") cannot read host memory");
+  }
+  GpuUuid uuid;
+  std::memcpy(uuid.data(), properties.uuid.bytes, uuid.size());
+  try {
+    auto gpu = std::make_shared<CudaGpu>(device, **driver, uuid);
+    if (auto good = gpu->make_streams(); !good) return good.error();
+    if (auto good = gpu->warm_up(); !good) return good.error();
+    return gpu;
+  } catch (const std::system_error& error) {
+    return make_error(Errc::io, std::string("cannot start a thread: ") + error.what());
+  }
+}
+
+Result<void> CudaGpu::make_streams() {
+  for (const auto& [stream, priority] : {std::pair{&streams_.load, StreamPriority::first},
+                                         std::pair{&streams_.unpack, StreamPriority::first},
+                                         std::pair{&streams_.check, StreamPriority::first},
+                                         std::pair{&streams_.to_ring[0], StreamPriority::first},
+                                         std::pair{&streams_.to_ring[1], StreamPriority::first},
+                                         std::pair{&streams_.to_host[0], StreamPriority::last},
+                                         std::pair{&streams_.to_host[1], StreamPriority::last},
+                                         std::pair{&streams_.on_device, StreamPriority::last}}) {
+    auto made = CudaStream::make(priority);
+    if (!made) return made.error();
+    *stream = std::move(*made);
+  }
+  return {};
+}
+
+Result<void> StagingRing::make(CudaPools& pools) {
+  for (std::size_t i = 0; i < kBuffers; ++i) {
+    auto memory = pools.memory(CudaPools::Kind::device, kBytes);
+    auto filled = pools.event();
+    auto emptied = pools.event();
+    if (!memory) return memory.error();
+    if (!filled) return filled.error();
+    if (!emptied) return emptied.error();
+    buffers_[i] = std::move(*memory);
+    filled_[i] = std::move(*filled);
+    emptied_[i] = std::move(*emptied);
+  }
+  return {};
+}
+
+// What may wait for the whole device at its first use, while nobody waits for it: memory and events
+// for the first loads, and the code of the copy kernel.
+Result<void> CudaGpu::warm_up() {
+  if (auto good = ring_.make(*pools_); !good) return good.error();
+  struct Wanted {
+    CudaPools::Kind kind;
+    std::size_t bytes;
+    std::size_t count;
+  };
+  constexpr auto kHost = CudaPools::Kind::host;
+  constexpr auto kDevice = CudaPools::Kind::device;
+  std::vector<CudaPools::Memory> taken;
+  for (const Wanted& wanted :
+       {Wanted{kHost, 64_KiB, 4}, Wanted{kDevice, 64_KiB, 4}, Wanted{kHost, 256_KiB, 2},
+        Wanted{kDevice, 256_KiB, 2}, Wanted{kHost, 1_MiB, 2}, Wanted{kDevice, 1_MiB, 2},
+        Wanted{kHost, 4_MiB, 1}, Wanted{kHost, 16_MiB, 1}}) {
+    for (std::size_t i = 0; i < wanted.count; ++i) {
+      auto memory = pools_->memory(wanted.kind, wanted.bytes);
+      if (!memory) return memory.error();
+      taken.push_back(std::move(*memory));
+    }
+  }
+  std::vector<CudaPools::Event> events;
+  for (int i = 0; i < 128; ++i) {
+    auto event = pools_->event();
+    if (!event) return event.error();
+    events.push_back(std::move(*event));
+  }
+  auto** table = taken[0].at<std::byte*>(0);
+  table[0] = table[1] = taken[0].get() + 32;
+  try {
+    kernels::cuda::copy_pieces(table, table + 1, 1, 0, 16, 1, streams_.check.get());
+    kernels::cuda::check(cudaStreamSynchronize(streams_.check.get()), "a first copy");
+  } catch (const kernels::cuda::CudaError& error) {
+    return make_error(Errc::unavailable,
+                      std::string("the GPU does not run kvtier's kernels: ") + error.what());
+  }
+  return {};
+}
+
+Result<std::shared_ptr<const ExtentMapping>> CudaGpu::map(const UniqueFd& fd, std::uint64_t bytes,
+                                                          std::uint64_t slot_bytes) {
+  if (auto good = session::check_shape(bytes, slot_bytes); !good) return good.error();
+  const OnDevice on(device_);
+  auto memory = driver_.map(fd.get(), bytes, device_);
+  if (!memory) return memory.error();
+  auto extent = std::make_unique<ExtentMapping>();
+  extent->tier = Tier::device;
+  extent->slot_bytes = slot_bytes;
+  extent->bytes = *memory;
+  extent->on_gpu = true;
+  extent->gpu_bytes.store(memory->data());
+  return ended_by(std::move(extent), background_.queue(),
+                  [device = device_, &driver = driver_](std::unique_ptr<ExtentMapping> last) {
+                    unmap(std::move(last), device, driver);
+                  });
+}
+
+std::shared_ptr<const ExtentMapping> CudaGpu::pin(std::unique_ptr<ExtentMapping> host) {
+  auto shared = ended_by(
+      std::move(host), background_.queue(),
+      [device = device_](std::unique_ptr<ExtentMapping> last) { unpin(std::move(last), device); });
+  background_.queue()->post([weak = std::weak_ptr<const ExtentMapping>(shared), device = device_] {
+    if (const auto still_there = weak.lock()) register_host(*still_there, device);
+  });
+  return shared;
+}
+
+Result<void> CudaGpu::check_reach(const PageTable& pages) const {
+  if (pages.blocks() == 0) return {};
+  const void* first = pages.of_records() ? pages.record(0) : pages.k(0, 0);
+  cudaPointerAttributes attributes;
+  const cudaError_t code = cudaPointerGetAttributes(&attributes, first);
+  if (code != cudaSuccess) {
+    cudaGetLastError();
+    return cuda_error("the pages' memory", code);
+  }
+  const bool ours = attributes.type == cudaMemoryTypeDevice && attributes.device == device_;
+  if (ours || attributes.type == cudaMemoryTypeHost || attributes.type == cudaMemoryTypeManaged)
+    return {};
+  return make_error(Errc::invalid, "pages: not in memory of GPU " + std::to_string(device_) +
+                                       ", the client's cuda_device");
+}
+
+Result<std::shared_ptr<Loading>> CudaGpu::load(std::shared_ptr<session::HeldBlocks> hold,
+                                               PageTable pages, Stream stream, Landed landed) {
+  const OnDevice on(device_);
+  if (auto good = check_reach(pages); !good) return good.error();
+  return CudaLoad::start(shared_from_this(), std::move(hold), std::move(pages), stream,
+                         std::move(landed));
+}
+
+Result<std::shared_ptr<WriteBackJob>> CudaGpu::write_back(
+    std::shared_ptr<session::Session> session, std::shared_ptr<session::NamespaceEntry> ns,
+    std::shared_ptr<WriteBackBudget> budget, WriteBackJob::Work work, Stream stream) {
+  const OnDevice on(device_);
+  if (auto good = check_reach(work.pages); !good) return good.error();
+  auto after = pools_->event();
+  if (!after) return after.error();
+  if (const cudaError_t code = cudaEventRecord(after->get(), cuda_stream(stream));
+      code != cudaSuccess) {
+    return cuda_error("an event on the engine's stream", code);
+  }
+  return std::shared_ptr<WriteBackJob>(
+      std::make_shared<CudaWriteBackJob>(shared_from_this(), std::move(*after), std::move(session),
+                                         std::move(ns), std::move(budget), std::move(work)));
+}
+
+bool CudaGpu::copy_record(const session::SlotRef& from, const session::SlotRef& to,
+                          std::size_t bytes) noexcept {
+  const OnDevice on(device_);
+  const cudaStream_t stream = streams_.on_device.get();
+  // See CudaLoad::copy_unpinned().
+  const bool unpinned = from.gpu_address() == nullptr || to.gpu_address() == nullptr;
+  if (unpinned && cudaStreamSynchronize(stream) != cudaSuccess) return false;
+  return cudaMemcpyAsync(to.bytes().data(), from.bytes().data(), bytes, cudaMemcpyDefault,
+                         stream) == cudaSuccess &&
+         cudaStreamSynchronize(stream) == cudaSuccess;
+}
+
+Result<std::shared_ptr<Gpu>> open_gpu(std::uint32_t cuda_device) {
+  auto gpu = CudaGpu::open(cuda_device);
+  if (!gpu) return gpu.error();
+  return std::shared_ptr<Gpu>(std::move(*gpu));
+}
+
+}  // namespace kvtier::transfer

@@ -1,0 +1,223 @@
+#include "client/cuda/cuda_write_back.h"
+
+#include <algorithm>
+
+#include "core/base/check.h"
+#include "core/base/units.h"
+#include "kernels/cuda/error.h"
+#include "kernels/cuda/kernels.h"
+
+namespace kvtier::transfer {
+
+using kernels::cuda::check;
+
+namespace {
+
+constexpr std::size_t kBatchBlocks = 32;
+constexpr std::size_t kBatchesUnderWay = 2;
+constexpr std::uint64_t kBatchBytesMax = 64_MiB;
+// So that both streams to the host have some of a batch.
+constexpr std::uint64_t kRunBytesMax = 16_MiB;
+
+}  // namespace
+
+CudaWriteBackJob::CudaWriteBackJob(std::shared_ptr<CudaGpu> gpu, CudaPools::Event after,
+                                   std::shared_ptr<session::Session> session,
+                                   std::shared_ptr<session::NamespaceEntry> ns,
+                                   std::shared_ptr<WriteBackBudget> budget, Work work)
+    : WriteBackJob(std::move(session), std::move(ns), std::move(budget), std::move(work)),
+      gpu_(std::move(gpu)),
+      after_(std::move(after)) {}
+
+CudaWriteBackJob::~CudaWriteBackJob() {
+  KVTIER_CHECK(under_way_.empty());
+}
+
+CopyJob::Step CudaWriteBackJob::step() noexcept {
+  const OnDevice on(gpu_->device());
+  std::uint32_t settled = 0;
+  bool later = false;
+  if (next_ < blocks() && under_way_.size() < kBatchesUnderWay) {
+    Batch batch = gather(settled, later);
+    if (!batch.blocks.empty()) {
+      launch(batch);
+      under_way_.push_back(std::move(batch));
+    } else if (settled == 0 && under_way_.empty()) {
+      return Step::stuck;
+    }
+    // Another batch, before the first is waited for.
+    if (!later && next_ < blocks() && under_way_.size() < kBatchesUnderWay)
+      return settled == 0 ? Step::more : settle(settled);
+  }
+  if (!under_way_.empty()) settled += finish_oldest();
+  return settled == 0 ? Step::more : settle(settled);
+}
+
+void CudaWriteBackJob::abandon() noexcept {
+  const OnDevice on(gpu_->device());
+  while (!under_way_.empty()) settle(finish_oldest());
+  drop_rest();
+}
+
+CudaWriteBackJob::Batch CudaWriteBackJob::gather(std::uint32_t& settled, bool& later) {
+  Batch batch;
+  const std::size_t most =
+      std::clamp<std::size_t>(kBatchBytesMax / layout().record_bytes, 1, kBatchBlocks);
+  while (next_ < blocks() && batch.blocks.size() < most) {
+    Slots slots;
+    const Taken taken = take_slots(next_, slots);
+    if (taken == Taken::later) {
+      later = true;
+      break;
+    }
+    if (taken == Taken::slots) {
+      batch.blocks.push_back({next_, std::move(slots)});
+    } else {
+      ++settled;
+    }
+    ++next_;
+  }
+  return batch;
+}
+
+void CudaWriteBackJob::launch(Batch& batch) noexcept {
+  try {
+    batch.failed = !try_launch(batch).has_value();
+  } catch (const kernels::cuda::CudaError&) {
+    batch.failed = true;
+  }
+  if (!batch.failed) return;
+  // Whatever of it was launched.
+  for (const CudaStream& stream : gpu_->streams().to_host) cudaStreamSynchronize(stream.get());
+  cudaStreamSynchronize(gpu_->streams().on_device.get());
+}
+
+Result<void> CudaWriteBackJob::try_launch(Batch& batch) {
+  const auto& streams = gpu_->streams();
+  const cudaStream_t on_device = streams.on_device.get();
+  check(cudaStreamWaitEvent(on_device, after_.get(), 0), "an event of a write-back");
+  for (Filling& filling : batch.blocks) {
+    filling.from = pages().of_records() ? pages().record(filling.block) : nullptr;
+  }
+  if (!pages().of_records()) {
+    if (auto good = pack(batch); !good) return good;
+  }
+  // After the engine's work, or after the packing of this batch.
+  auto ready = gpu_->pools().event();
+  if (!ready) return ready.error();
+  check(cudaEventRecord(ready->get(), on_device), "an event of a write-back");
+  for (const CudaStream& stream : streams.to_host)
+    check(cudaStreamWaitEvent(stream.get(), ready->get(), 0), "an event of a write-back");
+  // The driver waits for what is before a copy to memory that is not pinned, and pinning and other
+  // threads' launches then wait for the driver: here only this thread does.
+  const auto unpinned = [](const Filling& filling) {
+    return filling.slots.host->ref.gpu_address() == nullptr;
+  };
+  if (std::ranges::any_of(batch.blocks, unpinned)) {
+    check(cudaEventSynchronize(ready->get()), "an event of a write-back");
+  }
+  copy_to_host(batch);
+  if (auto good = copy_to_device(batch); !good) return good;
+  for (const cudaStream_t stream :
+       {streams.to_host[0].get(), streams.to_host[1].get(), on_device}) {
+    auto end = gpu_->pools().event();
+    if (!end) return end.error();
+    check(cudaEventRecord(end->get(), stream), "an event of a write-back");
+    batch.ends.push_back(std::move(*end));
+  }
+  return {};
+}
+
+// K and V pages to records in the card's memory.
+Result<void> CudaWriteBackJob::pack(Batch& batch) {
+  const std::size_t count = batch.blocks.size();
+  const std::size_t layers = layout().layers;
+  auto packed = gpu_->pools().memory(CudaPools::Kind::device, count * layout().record_bytes);
+  if (!packed) return packed.error();
+  auto table =
+      gpu_->pools().memory(CudaPools::Kind::host, (1 + 2 * layers) * count * sizeof(void*));
+  if (!table) return table.error();
+  auto** records = table->at<const std::byte*>(0);
+  auto** k = table->at<void*>(count * sizeof(void*));
+  auto** v = k + layers * count;
+  for (std::size_t n = 0; n < count; ++n) {
+    records[n] = batch.blocks[n].from = packed->get() + n * layout().record_bytes;
+    for (std::uint32_t layer = 0; layer < layers; ++layer) {
+      k[layer * count + n] = pages().k(layer, batch.blocks[n].block);
+      v[layer * count + n] = pages().v(layer, batch.blocks[n].block);
+    }
+  }
+  kernels::cuda::TransferArgs args;
+  args.layout = layout();
+  args.layers = layout().layers;
+  args.blocks = static_cast<std::uint32_t>(count);
+  args.records = records;
+  args.page_type = pages().type();
+  args.k_pages = k;
+  args.v_pages = v;
+  kernels::cuda::quantise_and_pack(args, gpu_->streams().on_device.get());
+  batch.packed = std::move(*packed);
+  batch.table = std::move(*table);
+  return {};
+}
+
+// Records that lie side by side here and there go together.
+void CudaWriteBackJob::copy_to_host(const Batch& batch) const {
+  const auto& streams = gpu_->streams().to_host;
+  const std::size_t bytes = layout().record_bytes;
+  const auto to = [&](std::size_t n) { return batch.blocks[n].slots.host->ref.bytes().data(); };
+  const auto extent = [&](std::size_t n) { return batch.blocks[n].slots.host->ref.extent.get(); };
+  std::size_t turn = 0;
+  for (std::size_t n = 0; n < batch.blocks.size();) {
+    std::size_t run = 1;
+    while (n + run < batch.blocks.size() && run * bytes < kRunBytesMax &&
+           extent(n + run) == extent(n) && to(n + run) == to(n) + run * bytes &&
+           batch.blocks[n + run].from == batch.blocks[n].from + run * bytes) {
+      ++run;
+    }
+    check(cudaMemcpyAsync(to(n), batch.blocks[n].from, run * bytes, cudaMemcpyDefault,
+                          streams[turn++ % streams.size()].get()),
+          "records on their way to the host");
+    n += run;
+  }
+}
+
+Result<void> CudaWriteBackJob::copy_to_device(Batch& batch) {
+  const std::size_t header = layout().scales_offset;
+  auto headers =
+      gpu_->pools().memory(CudaPools::Kind::host, batch.blocks.size() * layout().header_bytes);
+  if (!headers) return headers.error();
+  const cudaStream_t stream = gpu_->streams().on_device.get();
+  for (std::size_t n = 0; n < batch.blocks.size(); ++n) {
+    const Filling& filling = batch.blocks[n];
+    if (!filling.slots.device) continue;
+    std::byte* to = filling.slots.device->ref.bytes().data();
+    std::byte* own = headers->get() + n * layout().header_bytes;
+    write_header_of(filling.block, {own, layout().header_bytes});
+    check(cudaMemcpyAsync(to, own, header, cudaMemcpyDefault, stream), "a header to the device");
+    check(cudaMemcpyAsync(to + header, filling.from + header, layout().record_bytes - header,
+                          cudaMemcpyDefault, stream),
+          "a record on the device");
+  }
+  batch.headers = std::move(*headers);
+  return {};
+}
+
+// Returns its number of blocks, each of which is committed or dropped.
+std::uint32_t CudaWriteBackJob::finish_oldest() noexcept {
+  Batch batch = std::move(under_way_.front());
+  under_way_.pop_front();
+  for (const CudaPools::Event& end : batch.ends)
+    batch.failed = cudaEventSynchronize(end.get()) != cudaSuccess || batch.failed;
+  for (Filling& filling : batch.blocks) {
+    if (batch.failed) {
+      drop(std::move(filling.slots));
+      continue;
+    }
+    write_header_of(filling.block, filling.slots.host->ref.bytes().first(layout().record_bytes));
+    commit(filling.block, std::move(filling.slots));
+  }
+  return static_cast<std::uint32_t>(batch.blocks.size());
+}
+
+}  // namespace kvtier::transfer

@@ -1,0 +1,16 @@
+// What a lookup finds of a prompt.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "kvtier/tier.h"
+
+namespace kvtier {
+
+struct Match {
+  std::uint32_t blocks = 0;                      // leading blocks found
+  std::array<std::uint32_t, kTiers> per_tier{};  // of those, by the fastest tier that holds each
+};
+
+}  // namespace kvtier

@@ -1,0 +1,147 @@
+#include "core/record/private_head.h"
+
+#include <cstring>
+#include <string>
+
+#include "core/base/check.h"
+#include "core/base/units.h"
+#include "core/record/digest.h"
+
+namespace kvtier {
+namespace {
+
+// No layout has a longer one: a record cannot make its reader take more memory than this.
+constexpr std::uint64_t kHeaderBytesMax =
+    round_up(sizeof(RecordHeader) +
+                 std::uint64_t{kNamespaceLimits.block_tokens_max} * sizeof(Token) +
+                 std::uint64_t{kNamespaceLimits.layers_max} * 2 * kNamespaceLimits.kv_heads_max *
+                     sizeof(float),
+             kRecordAlignment) +
+    kRecordAlignment;
+
+Error corrupt(const std::string& what) {
+  return make_error(Errc::corrupt, "record: " + what);
+}
+
+// Reads shared memory once. Without the barrier the compiler may take what is asked of the copy
+// from the source instead, where it can be something else by then.
+void copy_once(std::byte* to, const std::byte* from, std::size_t count) noexcept {
+  std::memcpy(to, from, count);
+  asm volatile("" : : "r"(to), "r"(from) : "memory");
+}
+
+// Whether the sizes in `header` describe something that lies inside `bytes` bytes.
+bool sizes_hold(const RecordHeader& header, std::size_t bytes) noexcept {
+  return header.record_bytes <= bytes && header.record_bytes % kRecordAlignment == 0 &&
+         header.header_bytes % kRecordAlignment == 0 && header.header_bytes > 0 &&
+         header.header_bytes <= kHeaderBytesMax && header.payload_bytes <= header.record_bytes &&
+         header.header_bytes <= header.record_bytes - header.payload_bytes &&
+         header.proof_offset == sizeof(RecordHeader) &&
+         header.token_count <= kNamespaceLimits.block_tokens_max &&
+         header.proof_offset + header.token_count * sizeof(Token) <= header.scales_offset &&
+         header.scales_offset <= header.header_bytes;
+}
+
+}  // namespace
+
+Result<void> PrivateHead::read(std::span<const std::byte> record) {
+  if (record.size() < sizeof(RecordHeader)) return corrupt("shorter than its header");
+  bytes_.resize(sizeof header_);
+  copy_once(bytes_.data(), record.data(), sizeof header_);
+  std::memcpy(&header_, bytes_.data(), sizeof header_);
+  if (header_.magic != kRecordMagic || header_.version != kRecordVersion)
+    return corrupt("magic or version");
+  if (!sizes_hold(header_, record.size())) return corrupt("sizes");
+  bytes_.resize(header_.header_bytes);
+  copy_once(bytes_.data() + sizeof header_, record.data() + sizeof header_,
+            bytes_.size() - sizeof header_);
+  set_proof(header_.proof_offset, header_.token_count);
+  return {};
+}
+
+Result<void> PrivateHead::read(std::span<const std::byte> record, const RecordLayout& layout) {
+  if (layout.scales_offset < sizeof header_ || record.size() < layout.scales_offset)
+    return corrupt("shorter than its header");
+  bytes_.resize(layout.scales_offset);
+  copy_once(bytes_.data(), record.data(), bytes_.size());
+  std::memcpy(&header_, bytes_.data(), sizeof header_);
+  set_proof(layout.proof_offset, layout.block_tokens);
+  return {};
+}
+
+void PrivateHead::set_proof(std::size_t offset, std::size_t tokens) noexcept {
+  KVTIER_CHECK(offset + tokens * sizeof(Token) <= bytes_.size());
+  proof_ = reinterpret_cast<const Token*>(bytes_.data() + offset);
+  tokens_ = tokens;
+}
+
+Result<void> PrivateHead::names(const RecordLayout& layout, const BlockIdentity& identity) const {
+  if (header_.magic != kRecordMagic || header_.version != kRecordVersion)
+    return corrupt("magic or version");
+  if (header_.header_bytes != layout.header_bytes || header_.record_bytes != layout.record_bytes ||
+      header_.payload_bytes != layout.payload_bytes ||
+      header_.proof_offset != layout.proof_offset ||
+      header_.scales_offset != layout.scales_offset || header_.token_count != layout.block_tokens) {
+    return corrupt("sizes are not this namespace's");
+  }
+  if (header_.ns != identity.ns) return corrupt("another namespace");
+  if (header_.key != identity.key) return corrupt("another key");
+  if (header_.parent != identity.parent) return corrupt("another parent");
+  if (header_.block_index != identity.block_index) return corrupt("another place in its prefix");
+  return {};
+}
+
+Result<void> PrivateHead::proves(const RecordLayout& layout, const BlockIdentity& identity,
+                                 std::span<const Token> tokens) const {
+  if (auto good = names(layout, identity); !good) return good;
+  if (tokens.size() == tokens_ && std::memcmp(proof_, tokens.data(), tokens.size_bytes()) == 0)
+    return {};
+  return corrupt("proof: other tokens under the same key");
+}
+
+bool PrivateHead::key_follows() const noexcept {
+  return header_.key == chain_key(header_.ns, header_.parent, proof());
+}
+
+bool PrivateHead::payload_holds(std::span<const std::byte> record,
+                                const RecordLayout& layout) const noexcept {
+  if (header_.payload_checksum == 0) return true;
+  return record.size() >= layout.header_bytes + layout.payload_bytes &&
+         header_.payload_checksum ==
+             xxh3_64(record.subspan(layout.header_bytes, layout.payload_bytes));
+}
+
+std::uint64_t PrivateHead::header_checksum() const noexcept {
+  constexpr std::size_t kAt = offsetof(RecordHeader, header_checksum);
+  constexpr std::byte kZero[sizeof(std::uint64_t)] = {};
+  const std::span<const std::byte> bytes(bytes_);
+  return xxh3_64_of_pieces({bytes.first(kAt), kZero, bytes.subspan(kAt + sizeof kZero)});
+}
+
+Result<void> PrivateHead::holds(std::span<const std::byte> record) const {
+  KVTIER_CHECK(bytes_.size() == header_.header_bytes && header_.record_bytes <= record.size());
+  if (header_.header_checksum != header_checksum()) return corrupt("header checksum");
+  if (!key_follows()) return corrupt("key does not follow from its proof");
+  if (header_.payload_checksum !=
+      xxh3_64(record.subspan(header_.header_bytes, header_.payload_bytes))) {
+    return corrupt("payload checksum");
+  }
+  return {};
+}
+
+Result<void> PrivateHead::seal(std::span<std::byte> record) {
+  KVTIER_CHECK(bytes_.size() == header_.header_bytes && header_.record_bytes <= record.size());
+  const std::uint64_t payload =
+      xxh3_64(record.subspan(header_.header_bytes, header_.payload_bytes));
+  // A record that does not hold is not made one that does.
+  if (header_.payload_checksum != 0 && header_.payload_checksum != payload)
+    return corrupt("payload checksum");
+  header_.payload_checksum = payload;
+  std::memcpy(bytes_.data(), &header_, sizeof header_);
+  header_.header_checksum = header_checksum();
+  std::memcpy(bytes_.data(), &header_, sizeof header_);
+  std::memcpy(record.data(), &header_, sizeof header_);
+  return {};
+}
+
+}  // namespace kvtier

@@ -1,0 +1,62 @@
+// A record's header, proof and scales, read once into memory of our own.
+//
+// Records lie in memory that other processes may write to at any time (SECURITY.md), so what was
+// checked there need not be what is read there a moment later. Whoever wants to know what a record
+// says reads it here and believes only the copy. What lies behind the header is hashed or copied,
+// never interpreted, and only within sizes that were checked in the copy. Not for two threads at a
+// time; an object that is used again keeps its memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/record/record.h"
+
+namespace kvtier {
+
+class PrivateHead {
+ public:
+  // Of a record of at most `record.size()` bytes that itself says how long its parts are: header,
+  // proof and scales. Errors: corrupt (magic, version, sizes that do not lie inside `record`); then
+  // there is nothing to ask of it.
+  Result<void> read(std::span<const std::byte> record);
+  // Of a record of this layout, whatever it says of its sizes: header and proof. Errors: corrupt
+  // (`record` is shorter than those); as above.
+  Result<void> read(std::span<const std::byte> record, const RecordLayout& layout);
+
+  const RecordHeader& header() const noexcept { return header_; }
+  std::span<const Token> proof() const noexcept { return {proof_, tokens_}; }
+
+  // Whether every field but the proof is as `identity` and `layout` have it. Errors: corrupt,
+  // naming the first that differs.
+  Result<void> names(const RecordLayout& layout, const BlockIdentity& identity) const;
+  // The same, and the proof. Errors: corrupt.
+  Result<void> proves(const RecordLayout& layout, const BlockIdentity& identity,
+                      std::span<const Token> tokens) const;
+  // Whether the key is that of namespace, parent and proof.
+  bool key_follows() const noexcept;
+
+  // Whether the payload of `record`, whose head this is, names() of this layout, has the checksum
+  // that the header gives. True where it gives none yet.
+  bool payload_holds(std::span<const std::byte> record, const RecordLayout& layout) const noexcept;
+
+  // For a head that was read whole, and the `record` that it was read from. Whether both checksums
+  // hold and the key follows from the proof. Errors: corrupt, saying what does not.
+  Result<void> holds(std::span<const std::byte> record) const;
+  // Sets both checksums, here and in `record`. Errors: corrupt, if there was one of the payload
+  // already and it does not hold.
+  Result<void> seal(std::span<std::byte> record);
+
+ private:
+  std::uint64_t header_checksum() const noexcept;
+  void set_proof(std::size_t offset, std::size_t tokens) noexcept;
+
+  std::vector<std::byte> bytes_;  // as they were read
+  RecordHeader header_{};         // the first of them
+  const Token* proof_ = nullptr;  // in bytes_
+  std::size_t tokens_ = 0;
+};
+
+}  // namespace kvtier

@@ -1,0 +1,66 @@
+#include "core/record/record.h"
+
+#include <cstring>
+
+#include "core/base/check.h"
+#include "core/record/private_head.h"
+
+namespace kvtier {
+namespace {
+
+Error corrupt(const std::string& what) {
+  return make_error(Errc::corrupt, "record: " + what);
+}
+
+}  // namespace
+
+void write_header(std::span<std::byte> record, const RecordLayout& layout,
+                  const BlockIdentity& identity, std::span<const Token> tokens) noexcept {
+  KVTIER_CHECK(record.size() >= layout.header_bytes && tokens.size() == layout.block_tokens);
+  RecordHeader header{};
+  header.magic = kRecordMagic;
+  header.version = kRecordVersion;
+  header.header_bytes = static_cast<std::uint32_t>(layout.header_bytes);
+  header.record_bytes = layout.record_bytes;
+  header.payload_bytes = layout.payload_bytes;
+  header.ns = identity.ns;
+  header.key = identity.key;
+  header.parent = identity.parent;
+  header.block_index = identity.block_index;
+  header.token_count = layout.block_tokens;
+  header.proof_offset = static_cast<std::uint32_t>(layout.proof_offset);
+  header.scales_offset = static_cast<std::uint32_t>(layout.scales_offset);
+  std::memcpy(record.data(), &header, sizeof header);
+  std::memcpy(record.data() + layout.proof_offset, tokens.data(), tokens.size_bytes());
+}
+
+Result<void> verify_header(std::span<const std::byte> record, const RecordLayout& layout,
+                           const BlockIdentity& identity, std::span<const Token> tokens) {
+  PrivateHead head;
+  if (auto good = head.read(record, layout); !good) return good;
+  return head.proves(layout, identity, tokens);
+}
+
+Result<void> seal_checksums(std::span<std::byte> record) {
+  PrivateHead head;
+  if (auto good = head.read(record); !good) return good;
+  return head.seal(record);
+}
+
+Result<RecordHeader> verify_found(std::span<const std::byte> record) {
+  PrivateHead head;
+  if (auto good = head.read(record); !good) return good.error();
+  if (auto good = head.holds(record); !good) return good.error();
+  return head.header();
+}
+
+Result<void> verify_checksums(std::span<const std::byte> record, const NamespaceId& ns,
+                              const Key& key) {
+  const auto header = verify_found(record);
+  if (!header) return header.error();
+  if (header->ns != ns) return corrupt("another namespace");
+  if (header->key != key) return corrupt("another key");
+  return {};
+}
+
+}  // namespace kvtier

@@ -1,0 +1,78 @@
+#include "daemon/cache/catalogue/block_index.h"
+
+#include <algorithm>
+
+#include "core/base/check.h"
+#include "core/base/prefetch.h"
+
+namespace kvtier::daemon {
+
+BlockIndex::BlockIndex(std::uint32_t blocks_max, DirectoryWriter& directory)
+    : blocks_max_(blocks_max),
+      directory_(directory),
+      blocks_(blocks_max),
+      parents_(blocks_max),
+      links_{HugeArray<LruLink>(blocks_max), HugeArray<LruLink>(blocks_max),
+             HugeArray<LruLink>(blocks_max)} {
+  static_assert(kTiers == 3 && kNoBlock.value == DirectoryWriter::kNoNumber);
+  KVTIER_CHECK(blocks_max > 0 && blocks_max <= kDirectoryNumbers && directory.blocks() == 0 &&
+               directory.blocks_max() >= blocks_max);
+}
+
+BlockId BlockIndex::find(const Key& key) const noexcept {
+  return BlockId(directory_.number_of(key, [&](std::uint32_t n) { return blocks_[n].key == key; }));
+}
+
+void BlockIndex::prefetch_entry(const Key& key) const noexcept {
+  const std::uint32_t number = directory_.number_of(key, [](std::uint32_t) { return true; });
+  if (number != DirectoryWriter::kNoNumber) prefetch_memory(&blocks_[number]);
+}
+
+void BlockIndex::find_many(std::span<const Key> keys, std::span<BlockId> ids) const noexcept {
+  // A piece's words of the table are asked for, then the entries that they name, then both are
+  // read, each step for the whole piece and a piece later than the one before.
+  constexpr std::size_t kPiece = 32;
+  const auto piece = [&](std::size_t begin) {
+    begin = std::min(begin, keys.size());
+    return keys.subspan(begin, std::min(kPiece, keys.size() - begin));
+  };
+  prefetch(piece(0));
+  prefetch(piece(kPiece));
+  for (const Key& key : piece(0)) prefetch_entry(key);
+  for (std::size_t begin = 0; begin < keys.size(); begin += kPiece) {
+    prefetch(piece(begin + 2 * kPiece));
+    for (const Key& key : piece(begin + kPiece)) prefetch_entry(key);
+    for (std::size_t i = begin; i < std::min(begin + kPiece, keys.size()); ++i) {
+      ids[i] = find(keys[i]);
+    }
+  }
+}
+
+BlockId BlockIndex::insert(const Key& key, const Key& parent) noexcept {
+  if (size_ == blocks_max_) return kNoBlock;
+  BlockId id = free_;
+  if (id != kNoBlock) {
+    free_ = BlockId(blocks_[id.value].block_index);
+  } else {
+    id = BlockId(used_++);
+  }
+  Block& block = blocks_[id.value];
+  block = Block{};
+  block.key = key;
+  parents_[id.value] = parent;
+  for (auto& links : links_) links[id.value] = {};
+  directory_.insert(key, id.value);
+  ++size_;
+  return id;
+}
+
+void BlockIndex::erase(BlockId id) noexcept {
+  Block& block = blocks_[id.value];
+  KVTIER_CHECK(block.tiers.empty() && block.holds == decltype(block.holds){});
+  directory_.erase(block.key, id.value);
+  block.block_index = free_.value;
+  free_ = id;
+  --size_;
+}
+
+}  // namespace kvtier::daemon

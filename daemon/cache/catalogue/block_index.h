@@ -1,0 +1,127 @@
+// The index: every cached block by its key, in memory that is reserved once.
+//
+// Entries are one cache line each and are named by their place in an array, so that lists and
+// tables are arrays of small numbers. The hash table is the directory, which has enough of the key
+// that probing and removal read no entry but the one looked for. All operations are constant time;
+// none allocates after construction. What limits them at millions of blocks is the latency of
+// memory, so whoever knows many keys beforehand prefetches or asks for all at once. Owned by the
+// control thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "core/base/strong.h"
+#include "core/wire/directory.h"
+#include "daemon/cache/catalogue/huge_array.h"
+#include "kvtier/key.h"
+#include "kvtier/tier.h"
+
+namespace kvtier::daemon {
+
+using BlockId = Strong<struct BlockTag, std::uint32_t>;
+inline constexpr BlockId kNoBlock{0xFFFFFFFFU};
+
+// Where a block lies in one tier: an extent or a segment, and a slot of it.
+struct Place {
+  std::uint32_t container = 0;
+  std::uint32_t slot = 0;
+  friend bool operator==(const Place&, const Place&) = default;
+};
+
+// A block's place in the eviction order of one tier. Kept outside the entries: a walk along a list,
+// or a touch of a prefix, then reads eight bytes a block.
+struct LruLink {
+  static constexpr BlockId kUnlinked{0xFFFFFFFEU};
+  BlockId newer = kUnlinked;
+  BlockId older = kUnlinked;
+};
+
+struct alignas(64) Block {
+  Key key;
+  std::uint64_t last_access = 0;              // the cache's logical clock
+  std::array<Place, kTiers> places{};         // valid where `tiers` has the tier
+  std::array<std::uint16_t, kTiers> holds{};  // leases and I/O that need this placement
+  std::uint16_t ns = 0;
+  std::uint32_t block_index = 0;
+  TierSet tiers{};
+  TierSet pinned{};               // placements that an administrator holds, one of `holds` each
+  bool loading : 1 = false;       // a disk read is under way
+  bool write_queued : 1 = false;  // waits for, or is in, write-through
+  bool stamp_dirty : 1 = false;   // last_access not yet handed to the disk tier
+  bool doomed : 1 = false;        // found no more; goes with its last hold
+  // Of one that is doomed for their sake alone: its placements that do not hold. With the last of
+  // them gone it is found again where else it is. Else none.
+  TierSet spoilt{};
+};
+static_assert(sizeof(Block) == 64, "one cache line, and ten million of them must fit");
+
+class BlockIndex {
+ public:
+  // `directory` is empty, has room for as many blocks and outlives the index.
+  BlockIndex(std::uint32_t blocks_max, DirectoryWriter& directory);
+
+  // kNoBlock where there is none.
+  BlockId find(const Key& key) const noexcept;
+  // The same for many, with the misses of memory overlapped. ids.size() == keys.size().
+  void find_many(std::span<const Key> keys, std::span<BlockId> ids) const noexcept;
+  // Asks the processor to load what find(key) and insert(key) read first, for many at once (see
+  // DirectoryView::prefetch).
+  void prefetch(std::span<const Key> keys) const noexcept { directory_.prefetch(keys); }
+  // A fresh entry for `key`, which must not be there and comes after `parent` in its prefix;
+  // kNoBlock when full.
+  BlockId insert(const Key& key, const Key& parent) noexcept;
+  // `id` must be placed nowhere and held by nobody.
+  void erase(BlockId id) noexcept;
+  // What clients are told of an entry.
+  void publish(BlockId id, TierSet tiers, std::uint32_t device) noexcept {
+    directory_.set(blocks_[id.value].key, id.value, tiers, device);
+  }
+
+  Block& operator[](BlockId id) noexcept { return blocks_[id.value]; }
+  const Block& operator[](BlockId id) const noexcept { return blocks_[id.value]; }
+  LruLink& link(BlockId id, Tier tier) noexcept { return links_[index_of(tier)][id.value]; }
+  const LruLink& link(BlockId id, Tier tier) const noexcept {
+    return links_[index_of(tier)][id.value];
+  }
+
+  // The key before this one in its prefix; zero for a prefix's first block.
+  const Key& parent(BlockId id) const noexcept { return parents_[id.value]; }
+
+  std::uint32_t size() const noexcept { return size_; }
+  std::uint32_t capacity() const noexcept { return blocks_max_; }
+
+  // Entries ever used: blocks are numbered below it. One that is placed nowhere is no block.
+  std::uint32_t used() const noexcept { return used_; }
+
+  // Calls `visit(id)` for every block that is placed somewhere until it returns false.
+  template <class Visit>
+  void each(Visit&& visit) const {
+    for (std::uint32_t at = 0; at < used_; ++at) {
+      if (!blocks_[at].tiers.empty() && !visit(BlockId(at))) return;
+    }
+  }
+
+  // Gives the memory of so many entries, from this one on, and of their links in a tier. On any
+  // thread: entries are used in the order of their numbers, so a restart has it done ahead.
+  void populate(std::uint32_t first, std::uint32_t count, Tier tier) const noexcept {
+    blocks_.populate(first, count);
+    parents_.populate(first, count);
+    links_[index_of(tier)].populate(first, count);
+  }
+
+ private:
+  void prefetch_entry(const Key& key) const noexcept;
+
+  std::uint32_t blocks_max_;
+  DirectoryWriter& directory_;
+  std::uint32_t size_ = 0;
+  std::uint32_t used_ = 0;  // the first so many of the array
+  HugeArray<Block> blocks_;
+  HugeArray<Key> parents_;  // outside the entries: only admin commands ask
+  std::array<HugeArray<LruLink>, kTiers> links_;
+  BlockId free_ = kNoBlock;  // erased entries, chained through block_index
+};
+
+}  // namespace kvtier::daemon

@@ -1,0 +1,259 @@
+#include "daemon/cache/catalogue/catalogue.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "core/base/check.h"
+#include "core/base/prefetch.h"
+#include "core/record/digest.h"
+#include "daemon/cache/catalogue/disk_place.h"
+#include "daemon/limits.h"
+
+namespace kvtier::daemon {
+
+Catalogue::Catalogue(std::uint32_t blocks_max, DirectoryWriter& directory, Tenants tenants)
+    : index_(blocks_max, directory), tenants_(std::move(tenants)), namespaces_(tenants_) {}
+
+LruList& Catalogue::list(Tier tier, Order order) {
+  devices_[index_of(tier)] |= 1U << order.device;
+  return lists_[index_of(tier)].try_emplace(order, index_, tier).first->second;
+}
+
+Catalogue::Order Catalogue::order_of(BlockId id, Tier tier) const noexcept {
+  const KnownNamespace& known = namespaces_[index_[id].ns];
+  return {device(id, tier), known.layout.record_bytes, known.tenant};
+}
+
+Result<std::uint16_t> Catalogue::open_namespace(std::span<const std::byte> encoded, UserId owner) {
+  // An orphan's blocks are on disk alone, and nobody holds them.
+  std::vector<std::vector<BlockId>> moving(limits::kDisksMax);  // oldest first
+  const auto known = namespaces_.find(NamespaceId{xxh3_128(encoded)});
+  const bool orphans = tenants_.size() > 1 && known && namespaces_[*known].is_orphan() &&
+                       namespaces_[*known].blocks != 0;
+  const std::uint64_t bytes = orphans ? namespaces_[*known].layout.record_bytes : 0;
+  for (std::uint32_t disk = 0; orphans && disk < limits::kDisksMax; ++disk) {
+    const auto from = lists_[index_of(Tier::disk)].find({disk, bytes, kDefaultTenant});
+    if (from == lists_[index_of(Tier::disk)].end()) continue;
+    for (BlockId id = from->second.oldest(); id != kNoBlock; id = evicted_after(id, Tier::disk)) {
+      if (index_[id].ns == *known) moving[disk].push_back(id);
+    }
+  }
+  const auto opened = namespaces_.open(encoded, owner);
+  if (!opened || !orphans || namespaces_[*opened].tenant == kDefaultTenant) return opened;
+  for (std::uint32_t disk = 0; disk < limits::kDisksMax; ++disk) {
+    for (auto id = moving[disk].rbegin(); id != moving[disk].rend(); ++id) {
+      list(Tier::disk, {disk, bytes, kDefaultTenant}).remove(*id);
+      list(*id, Tier::disk).push_oldest(*id);
+    }
+  }
+  return opened;
+}
+
+std::uint32_t Catalogue::device(BlockId id, Tier tier) const noexcept {
+  return device_of(index_[id].places[index_of(tier)]);
+}
+
+void Catalogue::publish(BlockId id) noexcept {
+  const TierSet tiers = index_[id].doomed ? TierSet{} : reachable(id);
+  index_.publish(id, tiers, tiers.has(Tier::device) ? device(id, Tier::device) : 0);
+}
+
+TierSet Catalogue::reachable(BlockId id) const noexcept {
+  const Block& block = index_[id];
+  if (hidden_ == 0 || !block.tiers.has(Tier::disk)) return block.tiers;
+  const bool hidden = (hidden_ >> device_of(block.places[index_of(Tier::disk)]) & 1) != 0;
+  return hidden ? block.tiers.without(Tier::disk) : block.tiers;
+}
+
+void Catalogue::hide_device(std::uint32_t device, bool hidden) noexcept {
+  hidden_ = hidden ? hidden_ | 1U << device : hidden_ & ~(1U << device);
+}
+
+BlockId Catalogue::find(std::uint16_t ns, const Key& key) const noexcept {
+  const BlockId id = index_.find(key);
+  if (id == kNoBlock || index_[id].ns != ns || index_[id].doomed) return kNoBlock;
+  return id;
+}
+
+std::size_t Catalogue::find_prefix(std::uint16_t ns, std::span<const Key> keys,
+                                   std::span<BlockId> ids) const noexcept {
+  // In pieces, so that a prefix of which little is here costs little.
+  constexpr std::size_t kPiece = 128;
+  for (std::size_t begin = 0; begin < keys.size(); begin += kPiece) {
+    const std::size_t count = std::min(kPiece, keys.size() - begin);
+    index_.find_many(keys.subspan(begin, count), ids.subspan(begin, count));
+    for (std::size_t i = begin; i < begin + count; ++i) {
+      if (ids[i] == kNoBlock || index_[ids[i]].ns != ns || index_[ids[i]].doomed) return i;
+    }
+  }
+  return keys.size();
+}
+
+BlockId Catalogue::add(std::uint16_t ns, const Key& key, const Key& parent,
+                       std::uint32_t block_index) {
+  const BlockId id = index_.insert(key, parent);
+  if (id == kNoBlock) return id;
+  index_[id].ns = ns;
+  index_[id].block_index = block_index;
+  ++namespaces_[ns].blocks;
+  return id;
+}
+
+void Catalogue::place(BlockId id, Tier tier, Place at, const Key& parent) {
+  place_unlisted(id, tier, at);
+  enlist(id, tier, parent);
+}
+
+void Catalogue::place_unlisted(BlockId id, Tier tier, Place at) {
+  Block& block = index_[id];
+  const std::size_t t = index_of(tier);
+  KVTIER_CHECK(!block.tiers.has(tier));
+  block.tiers = block.tiers.with(tier);
+  block.places[t] = at;
+  const std::uint64_t bytes = record_bytes(id);
+  ++counts_[t].blocks;
+  ++counts_[t].insertions;
+  counts_[t].bytes += bytes;
+  counts_[t].inserted_bytes += bytes;
+  namespaces_[block.ns].bytes[t] += bytes;
+  publish(id);
+}
+
+void Catalogue::enlist_newest(std::span<const BlockId> oldest_first, Tier tier) {
+  constexpr std::size_t kAhead = 16;
+  for (std::size_t i = 0; i < oldest_first.size(); ++i) {
+    if (i + kAhead < oldest_first.size()) {
+      const BlockId soon = oldest_first[i + kAhead];
+      prefetch_memory(&index_[soon]);
+      prefetch_memory(&index_.link(soon, tier));
+    }
+    list(oldest_first[i], tier).push_newest(oldest_first[i]);
+    tell_evictable(oldest_first[i], tier, true);
+  }
+}
+
+void Catalogue::enlist_oldest(BlockId id, Tier tier) {
+  list(id, tier).push_oldest(id);
+  tell_evictable(id, tier, true);
+}
+
+void Catalogue::tell_evictable(BlockId id, Tier tier, bool evictable) const {
+  if (tier == Tier::disk || !on_evictable) return;
+  on_evictable(tier, index_[id].places[index_of(tier)], tenant(id), evictable);
+}
+
+void Catalogue::enlist(BlockId id, Tier tier, const Key& parent) {
+  const std::size_t t = index_of(tier);
+  const BlockId up = parent.is_zero() ? kNoBlock : find(index_[id].ns, parent);
+  if (up != kNoBlock && index_[up].tiers.has(tier) && index_[up].holds[t] == 0 &&
+      order_of(up, tier) == order_of(id, tier)) {
+    list(id, tier).push_behind(up, id);
+  } else {
+    list(id, tier).push_newest(id);
+  }
+  tell_evictable(id, tier, true);
+}
+
+Place Catalogue::unplace(BlockId id, Tier tier, Removal why) {
+  Block& block = index_[id];
+  const std::size_t t = index_of(tier);
+  KVTIER_CHECK(block.tiers.has(tier) && block.holds[t] == 0);
+  list(id, tier).remove(id);
+  tell_evictable(id, tier, false);
+  block.tiers = block.tiers.without(tier);
+  if (block.spoilt.has(tier)) {
+    block.spoilt = block.spoilt.without(tier);
+    block.doomed = !block.spoilt.empty();
+  }
+  const Place at = block.places[t];
+  const std::uint64_t bytes = record_bytes(id);
+  --counts_[t].blocks;
+  counts_[t].bytes -= bytes;
+  namespaces_[block.ns].bytes[t] -= bytes;
+  ++counts_[t].removals[static_cast<std::size_t>(why)];
+  if (why <= Removal::quota) {
+    ++namespaces_[block.ns].evictions[t];
+    if (const auto age = ages_.of(block.last_access); age.known) counts_[t].idle.add(age.seconds);
+  }
+  if (block.tiers.empty()) {
+    --namespaces_[block.ns].blocks;
+    index_.erase(id);
+  } else {
+    publish(id);
+  }
+  return at;
+}
+
+bool Catalogue::hold(BlockId id, Tier tier) {
+  Block& block = index_[id];
+  std::uint16_t& holds = block.holds[index_of(tier)];
+  KVTIER_CHECK(block.tiers.has(tier));
+  if (holds == limits::kHoldsMax) return false;
+  if (holds++ != 0) return true;
+  list(id, tier).remove(id);
+  tell_evictable(id, tier, false);
+  return true;
+}
+
+void Catalogue::unhold(BlockId id, Tier tier, const Key& parent) {
+  Block& block = index_[id];
+  std::uint16_t& holds = block.holds[index_of(tier)];
+  KVTIER_CHECK(block.tiers.has(tier) && holds > 0);
+  if (--holds == 0) enlist(id, tier, parent);
+}
+
+void Catalogue::touch(std::span<const BlockId> prefix) {
+  if (prefix.empty()) return;
+  for (const Tier tier : kAllTiers) touch(prefix, tier);
+}
+
+void Catalogue::touch(std::span<const BlockId> prefix, Tier tier) {
+  const std::uint32_t devices = devices_[index_of(tier)];
+  if (devices == 0) return;
+  const std::uint64_t bytes = record_bytes(prefix.front());
+  const TenantId of = tenant(prefix.front());
+  if (std::has_single_bit(devices)) {
+    const auto only = static_cast<std::uint32_t>(std::countr_zero(devices));
+    LruList& order = list(tier, {only, bytes, of});
+    return order.empty() ? void() : order.touch(prefix);
+  }
+  for (const BlockId id : prefix) {
+    if (index_[id].tiers.has(tier)) touched_[device(id, tier)].push_back(id);
+  }
+  for (std::uint32_t number = 0; number < touched_.size(); ++number) {
+    if (touched_[number].empty()) continue;
+    list(tier, {number, bytes, of}).touch(touched_[number]);
+    touched_[number].clear();
+  }
+}
+
+void Catalogue::doom(BlockId id) {
+  index_[id].doomed = true;
+  index_[id].spoilt = {};
+  publish(id);
+}
+
+void Catalogue::spoil(BlockId id, TierSet tiers) {
+  Block& block = index_[id];
+  if (block.doomed && block.spoilt.empty()) return;
+  block.doomed = true;
+  block.spoilt.bits = static_cast<std::uint8_t>(block.spoilt.bits | tiers.bits);
+  publish(id);
+}
+
+// The entries of the piece after this one are asked for as well, so that its keys can be read when
+// it is that piece's turn.
+void EvictionAhead::look_ahead_from(BlockId id) const noexcept {
+  std::array<BlockId, kPiece> now;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < 2 * kPiece && id != kNoBlock; ++i) {
+    prefetch_memory(&catalogue_.block(id));
+    if (i < kPiece) now[count++] = id;
+    id = catalogue_.evicted_after(id, tier_);
+  }
+  std::array<Key, kPiece> keys;
+  for (std::size_t i = 0; i < count; ++i) keys[i] = catalogue_.block(now[i]).key;
+  catalogue_.prefetch({keys.data(), count});
+}
+
+}  // namespace kvtier::daemon

@@ -1,0 +1,241 @@
+// What is cached and where: the index, the eviction order of every tier, the namespaces, and the
+// directory that clients read, kept in step. Knows nothing of memory, disks or clients, but that
+// the disk tier has devices, each with eviction orders of its own and each perhaps hidden for a
+// while. Owned by the control thread.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <compare>
+#include <functional>
+#include <limits>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "core/wire/directory.h"
+#include "daemon/cache/catalogue/block_index.h"
+#include "daemon/cache/catalogue/lru.h"
+#include "daemon/cache/catalogue/namespaces.h"
+#include "daemon/limits.h"
+#include "daemon/telemetry.h"
+
+namespace kvtier::daemon {
+
+struct TierCounts {
+  std::uint64_t blocks = 0;
+  std::uint64_t bytes = 0;       // of records
+  std::uint64_t insertions = 0;  // less all removals: `blocks`
+  std::uint64_t inserted_bytes = 0;
+  Removals removals{};
+  Histogram idle;  // seconds since the last use, of what was evicted
+  std::uint64_t evictions() const noexcept { return daemon::evictions(removals); }
+};
+
+class Catalogue {
+ public:
+  Catalogue(std::uint32_t blocks_max, DirectoryWriter& directory, Tenants tenants = Tenants());
+
+  Tenants& tenants() noexcept { return tenants_; }
+  const Tenants& tenants() const noexcept { return tenants_; }
+  TenantId tenant(BlockId id) const noexcept { return namespaces_[index_[id].ns].tenant; }
+  Namespaces& namespaces() noexcept { return namespaces_; }
+  const Namespaces& namespaces() const noexcept { return namespaces_; }
+  const Block& block(BlockId id) const noexcept { return index_[id]; }
+  std::uint32_t size() const noexcept { return index_.size(); }
+  std::uint32_t capacity() const noexcept { return index_.capacity(); }
+  std::uint64_t record_bytes(BlockId id) const noexcept {
+    return namespaces_[index_[id].ns].layout.record_bytes;
+  }
+
+  // The block of this key in this namespace; kNoBlock where there is none or it is doomed.
+  BlockId find(std::uint16_t ns, const Key& key) const noexcept;
+  // Finds the leading blocks of a prefix, up to the first that find() would not. Returns how many;
+  // that many of `ids`, which is as long as `keys`, are set.
+  std::size_t find_prefix(std::uint16_t ns, std::span<const Key> keys,
+                          std::span<BlockId> ids) const noexcept;
+  // Asks the processor to load what looking these keys up, or adding and placing them, will read
+  // first. The more at once the better, up to a few dozen.
+  void prefetch(std::span<const Key> keys) const noexcept { index_.prefetch(keys); }
+  // See BlockIndex::populate().
+  void populate(std::uint32_t first, std::uint32_t count, Tier tier) const noexcept {
+    index_.populate(first, count, tier);
+  }
+  // Whatever its namespace, doomed or not.
+  BlockId find_any(const Key& key) const noexcept { return index_.find(key); }
+  bool taken(const Key& key) const noexcept { return find_any(key) != kNoBlock; }
+  // A new entry, placed nowhere yet; the caller places it before anything else happens. kNoBlock:
+  // full.
+  BlockId add(std::uint16_t ns, const Key& key, const Key& parent, std::uint32_t block_index);
+  const Key& parent(BlockId id) const noexcept { return index_.parent(id); }
+  // Blocks are numbered below it; see SelectionWalk for going through them in pieces.
+  std::uint32_t numbers_used() const noexcept { return index_.used(); }
+
+  // `parent`: the key before it in its prefix, behind which it goes in the eviction order.
+  void place(BlockId id, Tier tier, Place at, const Key& parent);
+  // The same outside the eviction order, for recovery, which knows the order only when it knows
+  // all: one of the next two must follow before anything else happens to the block.
+  void place_unlisted(BlockId id, Tier tier, Place at);
+  void enlist_newest(std::span<const BlockId> oldest_first, Tier tier);
+  void enlist_oldest(BlockId id, Tier tier);
+  // Nobody may hold that placement. The entry goes with its last placement.
+  Place unplace(BlockId id, Tier tier, Removal why);
+
+  // Placements on a hidden device stay where they are, but clients are not told of them. The
+  // directory follows block by block as they are republished.
+  void hide_device(std::uint32_t device, bool hidden) noexcept;
+  void republish(BlockId id) noexcept { publish(id); }
+  // The tiers that can serve the block now.
+  TierSet reachable(BlockId id) const noexcept;
+
+  // A hold keeps a placement out of the eviction order. False at the bound on holds of one
+  // placement.
+  bool hold(BlockId id, Tier tier);
+  // The last hold's end puts the placement back: behind its parent if that is in the eviction
+  // order, as the newest otherwise.
+  void unhold(BlockId id, Tier tier, const Key& parent = {});
+
+  // Makes every unheld placement of a prefix's blocks, which are of one namespace, the newest, the
+  // first block newer than the last.
+  void touch(std::span<const BlockId> prefix);
+
+  // Found by nobody from now on; removed by whoever ends its last hold (see doomed()).
+  void doom(BlockId id);
+  // Found by nobody until these of its placements, which do not hold, are gone; each goes with the
+  // last hold of it (see spoilt()). Of a block that is doomed already nothing else stays either.
+  void spoil(BlockId id, TierSet tiers);
+  TierSet spoilt(BlockId id) const noexcept { return index_[id].spoilt; }
+  bool doomed(BlockId id) const noexcept { return index_[id].doomed; }
+  static bool unheld(const Block& block) noexcept { return block.holds == decltype(block.holds){}; }
+
+  void set_pinned(BlockId id, TierSet tiers) noexcept { index_[id].pinned = tiers; }
+  void set_loading(BlockId id, bool on) noexcept { index_[id].loading = on; }
+  void set_write_queued(BlockId id, bool on) noexcept { index_[id].write_queued = on; }
+  void set_stamp_dirty(BlockId id, bool on) noexcept { index_[id].stamp_dirty = on; }
+  void set_last_access(BlockId id, std::uint64_t stamp) noexcept { index_[id].last_access = stamp; }
+
+  // The number of the disk or GPU that the block is on in this tier, which has it; 0 in the host's.
+  std::uint32_t device(BlockId id, Tier tier) const noexcept;
+
+  // One eviction order: of a device (a disk or a GPU; 0 in the host tier), a record size and a
+  // tenant.
+  struct Order {
+    std::uint32_t device = 0;
+    std::uint64_t record_bytes = 0;
+    TenantId tenant = kDefaultTenant;
+    friend auto operator<=>(const Order&, const Order&) = default;
+  };
+
+  // The least recently used evictable block of the orders for which `may(order)`; kNoBlock where
+  // none may go. Looks at the ends of the orders, whose number is that of sizes in use times
+  // devices times tenants.
+  template <class May>
+  BlockId coldest(Tier tier, May&& may) const {
+    const auto& lists = lists_[index_of(tier)];
+    return coldest_between(lists.begin(), lists.end(), may);
+  }
+  // The same among the records of one size on one device.
+  template <class May>
+  BlockId coldest(Tier tier, std::uint64_t record_bytes, std::uint32_t device, May&& may) const {
+    const auto& lists = lists_[index_of(tier)];
+    return coldest_between(
+        lists.lower_bound({device, record_bytes, 0}),
+        lists.upper_bound({device, record_bytes, std::numeric_limits<TenantId>::max()}), may);
+  }
+  // Of all tenants.
+  BlockId oldest(Tier tier, std::uint64_t record_bytes, std::uint32_t device = 0) const {
+    return coldest(tier, record_bytes, device, [](const Order&) { return true; });
+  }
+  BlockId oldest(Tier tier) const {
+    return coldest(tier, [](const Order&) { return true; });
+  }
+  // The ends of the orders for which `may(order)`, the coldest first.
+  template <class May>
+  std::vector<BlockId> ends(Tier tier, May&& may) const {
+    std::vector<BlockId> found;
+    for (const auto& [order, list] : lists_[index_of(tier)]) {
+      if (!list.empty() && may(order)) found.push_back(list.oldest());
+    }
+    std::ranges::sort(found, {}, [this](BlockId id) { return index_[id].last_access; });
+    return found;
+  }
+
+  // As Namespaces::open(). Orphans that turn out to be of a tenant move to its orders, as the next
+  // to go.
+  Result<std::uint16_t> open_namespace(std::span<const std::byte> encoded, UserId owner = kNoUser);
+
+  // The one to be evicted after `id`, which is in the order of this tier; kNoBlock after the
+  // newest.
+  BlockId evicted_after(BlockId id, Tier tier) const noexcept {
+    return index_.link(id, tier).newer;
+  }
+
+  const TierCounts& counts(Tier tier) const noexcept { return counts_[index_of(tier)]; }
+  // The ages of stamps (see Block::last_access).
+  StampAges& ages() noexcept { return ages_; }
+
+  // Told of each placement in a memory tier as it enters and leaves its eviction order.
+  std::function<void(Tier, Place, TenantId, bool evictable)> on_evictable;
+
+  template <class Visit>
+  void each(Visit&& visit) const {
+    index_.each(std::forward<Visit>(visit));
+  }
+
+ private:
+  using Lists = std::map<Order, LruList>;  // which keeps the lists where they are
+  LruList& list(Tier tier, Order order);
+  LruList& list(BlockId id, Tier tier) { return list(tier, order_of(id, tier)); }
+  Order order_of(BlockId id, Tier tier) const noexcept;
+  template <class May>
+  BlockId coldest_between(Lists::const_iterator at, Lists::const_iterator end, May&& may) const {
+    BlockId best = kNoBlock;
+    for (; at != end; ++at) {
+      const auto& [order, list] = *at;
+      if (list.empty() || !may(order)) continue;
+      if (best == kNoBlock || index_[list.oldest()].last_access < index_[best].last_access)
+        best = list.oldest();
+    }
+    return best;
+  }
+  void touch(std::span<const BlockId> prefix, Tier tier);
+  void enlist(BlockId id, Tier tier, const Key& parent);
+  void tell_evictable(BlockId id, Tier tier, bool evictable) const;
+  void publish(BlockId id) noexcept;
+
+  BlockIndex index_;
+  Tenants tenants_;
+  Namespaces namespaces_;
+  std::array<Lists, kTiers> lists_;
+  std::array<std::uint32_t, kTiers> devices_{};  // that ever had a block: sets of bits
+  std::uint32_t hidden_ = 0;                     // disks
+  static constexpr std::size_t kDevicesMax = std::max(limits::kDisksMax, limits::kGpusMax);
+  std::array<std::vector<BlockId>, kDevicesMax> touched_;  // kept for their memory
+  std::array<TierCounts, kTiers> counts_;
+  StampAges ages_;
+};
+
+// Goes ahead of whoever removes the oldest blocks of an order from one tier, one after the other,
+// and asks the processor for what each removal will read. It keeps no block in mind: any may be
+// removed between two steps.
+class EvictionAhead {
+ public:
+  EvictionAhead(const Catalogue& catalogue, Tier tier) noexcept
+      : catalogue_(catalogue), tier_(tier) {}
+
+  // Before each removal. `oldest()`: the block that is to go next, which is in an order of the
+  // tier; kNoBlock where none is to go.
+  template <class Oldest>
+  void step(Oldest&& oldest) {
+    if (steps_++ % kPiece == 0) look_ahead_from(oldest());
+  }
+
+ private:
+  static constexpr std::size_t kPiece = 16;
+  void look_ahead_from(BlockId id) const noexcept;
+  const Catalogue& catalogue_;
+  Tier tier_;
+  std::size_t steps_ = 0;
+};
+
+}  // namespace kvtier::daemon

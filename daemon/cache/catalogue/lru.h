@@ -1,0 +1,83 @@
+// The eviction order of one tier and size class: blocks that are placed there and that nobody
+// holds, from the newest to the oldest, linked by the numbers of the index's entries.
+//
+// A block stands on the older side of its ancestors in the list, so that the tail of a prefix goes
+// before its head: a touch moves a whole prefix to the front, last block first, and a new block is
+// put right behind its parent. One whose parent is held or not there at that moment becomes the
+// newest instead, until the next touch of its prefix, at the latest the end of the lease that holds
+// the parent. (A parent held by its write alone has no such lease; a child behind it that is not
+// written may then stay too new. So may a block whose pin ends before its parent's.)
+#pragma once
+
+#include <span>
+
+#include "core/base/prefetch.h"
+#include "daemon/cache/catalogue/block_index.h"
+
+namespace kvtier::daemon {
+
+class LruList {
+ public:
+  LruList(BlockIndex& blocks, Tier tier) noexcept : blocks_(&blocks), tier_(tier) {}
+
+  bool empty() const noexcept { return oldest_ == kNoBlock; }
+  BlockId oldest() const noexcept { return oldest_; }
+  std::uint32_t size() const noexcept { return size_; }
+  // Of a block that is in this list or in none of this tier.
+  bool contains(BlockId id) const noexcept { return link(id).newer != LruLink::kUnlinked; }
+
+  void push_newest(BlockId id) noexcept { insert(id, kNoBlock, newest_); }
+  void push_oldest(BlockId id) noexcept { insert(id, oldest_, kNoBlock); }
+  // Right behind `parent`, which must be in this list.
+  void push_behind(BlockId parent, BlockId id) noexcept { insert(id, parent, link(parent).older); }
+
+  void remove(BlockId id) noexcept {
+    LruLink& at = link(id);
+    (at.newer == kNoBlock ? newest_ : link(at.newer).older) = at.older;
+    (at.older == kNoBlock ? oldest_ : link(at.older).newer) = at.newer;
+    at = {};
+    --size_;
+  }
+
+  // Makes those of `prefix` that are in this list the newest, the first newer than the last.
+  void touch(std::span<const BlockId> prefix) noexcept {
+    // The links of a block are asked for first, and those of its neighbours once they have come.
+    constexpr std::size_t kAhead = 16;
+    const std::size_t n = prefix.size();
+    for (std::size_t i = 0; i < n + kAhead; ++i) {
+      if (i < n) prefetch_memory(&link(prefix[n - 1 - i]));
+      if (i >= kAhead / 2 && i - kAhead / 2 < n)
+        prefetch_neighbours(prefix[n - 1 - i + kAhead / 2]);
+      if (i < kAhead) continue;
+      const BlockId id = prefix[n - 1 - i + kAhead];
+      if (id == newest_ || !contains(id)) continue;
+      remove(id);
+      push_newest(id);
+    }
+  }
+
+ private:
+  LruLink& link(BlockId id) const noexcept { return blocks_->link(id, tier_); }
+
+  void prefetch_neighbours(BlockId id) const noexcept {
+    const LruLink& at = link(id);
+    // A prefetch of nothing that is there is harmless.
+    prefetch_memory(&link(at.newer));
+    prefetch_memory(&link(at.older));
+  }
+
+  void insert(BlockId id, BlockId newer, BlockId older) noexcept {
+    link(id) = {newer, older};
+    (newer == kNoBlock ? newest_ : link(newer).older) = id;
+    (older == kNoBlock ? oldest_ : link(older).newer) = id;
+    ++size_;
+  }
+
+  BlockIndex* blocks_;
+  Tier tier_;
+  BlockId newest_ = kNoBlock;
+  BlockId oldest_ = kNoBlock;
+  std::uint32_t size_ = 0;
+};
+
+}  // namespace kvtier::daemon

@@ -1,0 +1,131 @@
+#include "daemon/cache/tiers/disk_device.h"
+
+#include <algorithm>
+
+#include "core/base/check.h"
+#include "core/base/points.h"
+#include "core/base/prefetch.h"
+#include "daemon/limits.h"
+
+namespace kvtier::daemon {
+
+using storage::DiskLocation;
+
+DiskDevice::DiskDevice(Options options, storage::RecordStore& store)
+    : options_(std::move(options)),
+      store_(&store),
+      space_(options_.segments_bytes, std::max<std::uint64_t>(options_.segment_bytes, 1)) {}
+
+void DiskDevice::set_online(bool online, const std::string& why) {
+  online_ = online;
+  ++health_changes_;
+  set_why(why);
+}
+
+bool DiskDevice::free_some() {
+  for (std::uint32_t freed = 0; online_ && !free_when_online_.empty(); ++freed) {
+    if (freed == limits::kFreeStep) return true;
+    space_.free(free_when_online_.back());
+    free_when_online_.pop_back();
+  }
+  return false;
+}
+
+void DiskDevice::set_block(DiskLocation at, BlockId block) {
+  if (blocks_in_.size() <= at.segment) {
+    blocks_in_.resize(at.segment + 1);
+    since_.resize(at.segment + 1);
+  }
+  auto& slots = blocks_in_[at.segment];
+  if (slots.size() <= at.slot) {
+    // All at once: a segment fills up.
+    const std::uint32_t whole =
+        storage::slots_per_segment(options_.segment_bytes, space_.slot_bytes_of(at.segment));
+    slots.resize(std::max(at.slot + 1, whole), kNoBlock);
+    since_[at.segment].resize(slots.size());
+  }
+  KVTIER_CHECK((slots[at.slot] == kNoBlock) != (block == kNoBlock));
+  slots[at.slot] = block;
+  std::uint32_t& since = since_[at.segment][at.slot];
+  if (block == kNoBlock && since != 0) counts.lifetimes.add(now_ - since);
+  since = now_;
+  block == kNoBlock ? --blocks_ : ++blocks_;
+  for (Watched& watched : watched_) watched.disturbed |= watched.at == at;
+}
+
+BlockId DiskDevice::block_at(DiskLocation at) const noexcept {
+  if (at.segment >= blocks_in_.size() || at.slot >= blocks_in_[at.segment].size()) return kNoBlock;
+  return blocks_in_[at.segment][at.slot];
+}
+
+void DiskDevice::prefetch(DiskLocation at) const noexcept {
+  if (at.segment >= blocks_in_.size() || at.slot >= blocks_in_[at.segment].size()) return;
+  prefetch_memory(&blocks_in_[at.segment][at.slot]);
+}
+
+void DiskDevice::erase(std::vector<Key> keys, std::vector<DiskLocation> slots,
+                       std::function<void()> done) {
+  began();
+  store_->erase(std::move(keys), [this, slots = std::move(slots),
+                                  done = std::move(done)](const Result<void>& result) {
+    ended();
+    erased(slots, result);
+    done();
+  });
+}
+
+void DiskDevice::erased(const std::vector<DiskLocation>& slots, const Result<void>& result) {
+  KVTIER_POINT("daemon.disk.erased");
+  const bool later = !result && result.error().code == Errc::unavailable;
+  for (const DiskLocation at : slots) {
+    if (later && !online_) {
+      free_when_online_.push_back(at);
+    } else if (result || later) {
+      space_.free(at);
+    } else {
+      space_.retire(at);
+    }
+  }
+}
+
+void DiskDevice::watch(DiskLocation at) {
+  KVTIER_CHECK(watched_.size() < storage::kScrubsMax);
+  watched_.push_back({at, false});
+}
+
+bool DiskDevice::unwatch(DiskLocation at) {
+  const auto found = std::ranges::find(watched_, at, &Watched::at);
+  KVTIER_CHECK(found != watched_.end());
+  const bool kept = !found->disturbed;
+  watched_.erase(found);
+  return kept;
+}
+
+void DiskDevice::flush(std::function<void(Result<void>)> done) {
+  began();
+  store_->flush(
+      [this, covered = writes_settled_, done = std::move(done)](const Result<void>& result) {
+        ended();
+        if (result) writes_synced_ = std::max(writes_synced_, covered);
+        done(result);
+      });
+}
+
+DiskDevice::Time DiskDevice::began() noexcept {
+  const Time now = options_.now();
+  if (on_their_way_++ == 0) moved_ = now;
+  return now;
+}
+
+void DiskDevice::ended() noexcept {
+  KVTIER_CHECK(on_their_way_ > 0);
+  --on_their_way_;
+  moved_ = options_.now();
+}
+
+std::chrono::milliseconds DiskDevice::stuck_for() const noexcept {
+  if (on_their_way_ == 0) return {};
+  return std::chrono::duration_cast<std::chrono::milliseconds>(options_.now() - moved_);
+}
+
+}  // namespace kvtier::daemon

@@ -1,0 +1,236 @@
+// A restart: the stores' indices become the catalogue's blocks again.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <thread>
+#include <utility>
+
+#include "core/base/points.h"
+#include "daemon/cache/tiers/disk_tier.h"
+
+namespace kvtier::daemon {
+
+namespace {
+
+// Has the kernel give the index its memory a little before it is used, on a thread of its own: in a
+// virtual machine, whose host gives pages slowly, that is a third of the restart of a large one. A
+// small one ends before it begins.
+class MemoryAhead {
+ public:
+  explicit MemoryAhead(const Catalogue& catalogue)
+      : catalogue_(catalogue), thread_([this] { run(); }) {}
+  ~MemoryAhead() {
+    reached(kEnd);
+    thread_.join();
+  }
+  MemoryAhead(const MemoryAhead&) = delete;
+
+  // So many entries are in use.
+  void reached(std::uint32_t entries) noexcept {
+    if (entries != kEnd && entries < told_ + kPiece) return;
+    told_ = entries;
+    reached_.store(entries);
+    reached_.notify_one();
+  }
+
+ private:
+  static constexpr std::uint32_t kPiece = 1U << 16;
+  static constexpr std::uint32_t kAhead = 8 * kPiece;
+  static constexpr std::uint32_t kEnd = ~0U;
+
+  void run() noexcept {
+    std::uint32_t done = 0;
+    for (std::uint32_t seen = 0;;) {
+      reached_.wait(seen);
+      seen = reached_.load();
+      if (seen == kEnd) return;
+      done = std::max(done, seen);
+      while (done < std::min(catalogue_.capacity(), seen + kAhead) && reached_.load() == seen) {
+        const std::uint32_t count = std::min(kPiece, catalogue_.capacity() - done);
+        catalogue_.populate(done, count, Tier::disk);
+        done += count;
+      }
+    }
+  }
+
+  const Catalogue& catalogue_;
+  std::uint32_t told_ = 0;
+  std::atomic<std::uint32_t> reached_{0};
+  std::thread thread_;
+};
+
+}  // namespace
+
+Result<void> DiskTier::open_namespaces() {
+  if (std::exchange(namespaces_opened_, true)) return {};
+  for (const auto& on : devices_) {
+    auto namespaces = on->store().namespaces();
+    if (!namespaces) return namespaces.error();
+    for (const auto& [id, encoded] : *namespaces) {
+      if (auto opened = catalogue_.namespaces().open(encoded); !opened) {
+        spdlog::warn("disk tier: namespace {} is not understood: {}", to_hex(id),
+                     opened.error().message);
+      }
+    }
+  }
+  return {};
+}
+
+Result<std::uint64_t> DiskTier::recover() {
+  std::vector<Recovered> order;
+  order.reserve(catalogue_.capacity());  // of which only what is used gets memory
+  // All namespaces first: one store may know of a namespace what another, whose index was lost,
+  // does not.
+  if (auto good = open_namespaces(); !good) return good.error();
+  for (std::uint32_t number = 0; number < devices_.size(); ++number) {
+    if (const auto taken = take_over_all(number, order); !taken) return taken.error();
+  }
+  std::uint64_t newest = 0;
+  for (const Recovered& block : order) newest = std::max(newest, block.last_access);
+  catalogue_.enlist_newest(oldest_first(catalogue_, order), Tier::disk);
+  KVTIER_POINT("daemon.recovered");
+  if (present()) {
+    spdlog::info("disk tier: {} blocks, {} bytes taken over, {} of namespaces not known yet",
+                 catalogue_.counts(Tier::disk).blocks, catalogue_.counts(Tier::disk).bytes,
+                 catalogue_.namespaces().orphan_blocks());
+  }
+  return newest;
+}
+
+std::string DiskTier::unknown_directory() const {
+  for (std::uint32_t number = 0; number < devices_.size(); ++number) {
+    if (devices_[number]->store().unknown() || late_.contains(number))
+      return devices_[number]->directory();
+  }
+  return {};
+}
+
+void DiskTier::invalidated(const NamespaceFilter& filter) {
+  if (!unknown_directory().empty()) invalidated_.push_back(filter);
+}
+
+void DiskTier::begin_late(std::uint32_t number) {
+  DiskDevice& on = device(number);
+  late_[number] = true;
+  on.set_why("its blocks are being taken over");
+  const auto namespaces = on.store().namespaces();
+  for (const auto& [id, encoded] : *namespaces) on_late_namespace(encoded);
+  take_over_late(number);
+}
+
+// In steps: others are served meanwhile, though not from this device, which comes online at the
+// end. Its blocks come newest first, and before what it may be given then.
+void DiskTier::take_over_late(std::uint32_t number) {
+  DiskDevice& on = device(number);
+  std::vector<Key> unusable;
+  (void)on.store().recover([&](const storage::DiskEntry& entry) {
+    on_late_stamp(entry.last_access);
+    const auto ns = catalogue_.namespaces().find(entry.identity.ns);
+    const bool gone = ns && std::ranges::any_of(invalidated_, [&](const NamespaceFilter& filter) {
+                        return filter.matches(catalogue_.namespaces()[*ns]);
+                      });
+    const auto id = gone ? Result<BlockId>(make_error(Errc::not_found, "invalidated"))
+                         : take_over(number, entry);
+    if (id) return catalogue_.enlist_oldest(*id, Tier::disk);
+    spdlog::debug("disk tier: block {} is not taken over: {}", to_hex(entry.identity.key),
+                  id.error().message);
+    unusable.push_back(entry.identity.key);
+  });
+  if (!unusable.empty()) on.erase(std::move(unusable), {});
+  KVTIER_POINT("daemon.late.step");
+  if (on.store().to_recover()) {
+    const auto next = [this, number] { take_over_late(number); };
+    return later ? later(next) : next();
+  }
+  const bool online = late_.extract(number).mapped();
+  if (unknown_directory().empty()) invalidated_.clear();
+  spdlog::info("disk tier: {} came late, {} blocks taken over", on.directory(), on.blocks());
+  if (online) health_changed(number, true, {});
+}
+
+// The entries come in the order of their keys. Each is taken over a little after it came, when the
+// words of the tables that it will change have been loaded.
+Result<void> DiskTier::take_over_all(std::uint32_t number, std::vector<Recovered>& order) {
+  constexpr std::size_t kPiece = 32;
+  constexpr std::size_t kBlocksPerProgress = 1 << 18;
+  std::vector<storage::DiskEntry> piece, before;
+  std::vector<Key> unusable;
+  const auto take = [&](const storage::DiskEntry& entry) {
+    const auto id = take_over(number, entry);
+    if (id) {
+      return order.push_back({catalogue_.block(*id).last_access, entry.identity.block_index, *id});
+    }
+    spdlog::warn("disk tier: block {} is not taken over: {}", to_hex(entry.identity.key),
+                 id.error().message);
+    unusable.push_back(entry.identity.key);
+  };
+  DiskDevice& on = device(number);
+  MemoryAhead ahead(catalogue_);
+  std::size_t next_progress = order.size();
+  // A piece is taken over while what the next will read is on its way from memory.
+  const auto turn = [&] {
+    std::array<Key, kPiece> keys;
+    for (std::size_t i = 0; i < piece.size(); ++i) keys[i] = piece[i].identity.key;
+    catalogue_.prefetch({keys.data(), piece.size()});
+    for (const auto& entry : piece) on.prefetch(entry.at);
+    for (const auto& entry : before) take(entry);
+    before.swap(piece);
+    piece.clear();
+    ahead.reached(catalogue_.size());
+    if (order.size() < next_progress) return;
+    next_progress = order.size() + kBlocksPerProgress;
+    if (on_recovering) on_recovering(on.directory(), order.size());
+  };
+  const auto read = on.store().recover([&](const storage::DiskEntry& entry) {
+    piece.push_back(entry);
+    if (piece.size() == kPiece) turn();
+  });
+  if (!read) return read;
+  turn();
+  turn();
+  if (!unusable.empty()) on.erase(std::move(unusable), {});
+  return {};
+}
+
+Result<BlockId> DiskTier::take_over(std::uint32_t number, const storage::DiskEntry& entry) {
+  // What is in memory too is one block in both places.
+  const BlockId known = catalogue_.find_any(entry.identity.key);
+  if (known != kNoBlock) {
+    const Block& block = catalogue_.block(known);
+    if (block.tiers.has(Tier::disk)) return make_error(Errc::corrupt, "indexed twice");
+    if (block.write_queued) return make_error(Errc::corrupt, "being written to another disk");
+    if (block.doomed && block.spoilt.empty()) return make_error(Errc::corrupt, "dropped");
+    if (catalogue_.namespaces()[block.ns].id != entry.identity.ns ||
+        block.block_index != entry.identity.block_index) {
+      return make_error(Errc::corrupt, "another block in memory has its key");
+    }
+  } else if (catalogue_.size() == catalogue_.capacity()) {
+    return make_error(Errc::no_space, "the index is full: raise index.blocks_max");
+  }
+  Namespaces& namespaces = catalogue_.namespaces();
+  auto ns = namespaces.find(entry.identity.ns);
+  if (!ns) {
+    const auto added = namespaces.add_orphan(entry.identity.ns, entry.record_bytes);
+    if (!added) return added.error();
+    ns = *added;
+  }
+  if (namespaces[*ns].layout.record_bytes != entry.record_bytes) {
+    return make_error(Errc::corrupt, "its size is not its namespace's");
+  }
+  if (auto claimed = device(number).space().claim(entry.at, entry.record_bytes); !claimed) {
+    return claimed.error();
+  }
+  const BlockId id = known != kNoBlock
+                         ? known
+                         : catalogue_.add(*ns, entry.identity.key, entry.identity.parent,
+                                          entry.identity.block_index);
+  catalogue_.set_last_access(id, std::max(catalogue_.block(id).last_access, entry.last_access));
+  device(number).set_block(entry.at, id);
+  catalogue_.place_unlisted(id, Tier::disk, disk_place(number, entry.at));
+  usage_.add(catalogue_.tenant(id), entry.record_bytes);
+  return id;
+}
+
+}  // namespace kvtier::daemon

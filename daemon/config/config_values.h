@@ -1,0 +1,39 @@
+// What the parts of the configuration's reader share. Only they include it.
+#pragma once
+
+#include <toml++/toml.h>
+#include <string>
+
+#include "daemon/config/config.h"
+
+namespace kvtier::daemon::config_values {
+
+// "file:line:column: ".
+std::string place(const std::string& file, const toml::source_region& at);
+// "expected ...", to be put behind a place.
+Error expected(const std::string& what);
+// As a TOML string.
+std::string quoted(const std::string& text);
+// As TOML, in the largest unit that divides it.
+std::string show_bytes(std::uint64_t bytes);
+// A number, or a string with a unit. Errors: invalid.
+Result<std::uint64_t> bytes_from(const toml::node& node);
+
+// Users or groups: a list of names and numbers. Errors: invalid.
+Result<std::vector<std::string>> principals_from(const toml::node& node);
+std::string show_principals(const std::vector<std::string>& names);
+// A name or a number. Errors: invalid.
+Result<std::string> principal_from(const toml::node& node);
+std::string show_principal(const std::string& name);
+
+}  // namespace kvtier::daemon::config_values
+
+namespace kvtier::daemon {
+
+// [[tenant]]. Errors: invalid, with its place.
+Result<void> read_tenants(Config& config, const toml::node& node, const std::string& file);
+std::string tenants_to_toml(const Config& config);
+// What tenants have to keep together: what is guaranteed fits each tier. Errors: invalid.
+Result<void> check_tenants(const Config& config);
+
+}  // namespace kvtier::daemon

@@ -1,0 +1,151 @@
+#include "daemon/session/admin_jobs.h"
+
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+#include "daemon/limits.h"
+
+namespace kvtier::daemon {
+
+Result<SelectionWalk> AdminJobs::begin(Selection selection) {
+  if (running_ >= limits::kAdminJobsMax) {
+    return make_error(Errc::no_space, "too many admin commands are under way: try again");
+  }
+  return SelectionWalk::over(cache_.catalogue(), std::move(selection));
+}
+
+void AdminJobs::run(Step step) {
+  ++running_;
+  run_while(std::make_shared<Step>(std::move(step)));
+}
+
+void AdminJobs::run_while(const std::shared_ptr<Step>& step) {
+  if (!(*step)()) {
+    --running_;
+    return;
+  }
+  later_([this, step] { run_while(step); });
+}
+
+Result<void> AdminJobs::drop(Selection selection, TierSet tiers, bool force, Done<Removed> done) {
+  constexpr TierSet kAll{(1U << kTiers) - 1};
+  if (force && tiers != kAll)
+    return make_error(Errc::invalid, "what is in use can only be dropped from all tiers");
+  const std::string unknown = cache_.disk().unknown_directory();
+  if (tiers.has(Tier::disk) && !unknown.empty()) {
+    return make_error(Errc::refused,
+                      "what " + unknown +
+                          " holds is not known yet, for it could not be opened, so it cannot be "
+                          "dropped: drop from the device and the host tier alone (--tier), or take "
+                          "the directory out of the configuration");
+  }
+  auto walk = begin(std::move(selection));
+  if (!walk) return walk.error();
+  run([this, walk = std::move(*walk), tiers, force, removed = Removed{},
+       done = std::move(done)]() mutable {
+    std::vector<BlockId> found;
+    const bool more = walk.step([&](BlockId id) { found.push_back(id); });
+    cache_.remove(found, tiers, force, removed);
+    if (!more) done(removed);
+    return more;
+  });
+  return {};
+}
+
+Result<void> AdminJobs::pin(Selection selection, TierSet tiers, Pins::Time until,
+                            Done<Pinned> done) {
+  auto walk = begin(std::move(selection));
+  if (!walk) return walk.error();
+  run([this, walk = std::move(*walk), tiers, until, pinned = Pinned{},
+       done = std::move(done)]() mutable {
+    const Catalogue& catalogue = cache_.catalogue();
+    const bool more = walk.step([&](BlockId id) {
+      // What nobody can be served is not worth keeping.
+      if (catalogue.namespaces()[catalogue.block(id).ns].is_orphan()) return;
+      for (const Tier tier : kAllTiers) {
+        if (!tiers.has(tier)) continue;
+        const auto outcome = cache_.pins().pin(id, tier, until);
+        if (outcome == Pins::Outcome::no_room) ++pinned.no_room;
+        if (outcome != Pins::Outcome::pinned && outcome != Pins::Outcome::again) continue;
+        ++pinned.blocks;
+        pinned.bytes += catalogue.record_bytes(id);
+      }
+    });
+    if (!more) done(pinned);
+    return more;
+  });
+  return {};
+}
+
+Result<void> AdminJobs::unpin(Selection selection, TierSet tiers, Done<std::uint64_t> done) {
+  auto walk = begin(std::move(selection));
+  if (!walk) return walk.error();
+  run([this, walk = std::move(*walk), tiers, walking = true, unpinned = std::uint64_t{0},
+       done = std::move(done)]() mutable {
+    if (walking) {
+      walking = walk.step([&](BlockId id) {
+        bool any = false;
+        for (const Tier tier : kAllTiers)
+          any = (tiers.has(tier) && cache_.pins().unpin_soon(id, tier)) || any;
+        unpinned += any ? 1 : 0;
+      });
+      return true;
+    }
+    const bool more = cache_.pins().expire(Pins::kAtOnce, limits::kVisitStep);
+    if (!more) done(unpinned);
+    return more;
+  });
+  return {};
+}
+
+Result<void> AdminJobs::invalidate(NamespaceFilter filter, Done<Invalidated> done) {
+  filter.orphans = true;
+  cache_.disk().invalidated(filter);
+  Invalidated so_far;
+  if (on_invalidated) so_far.sessions += on_invalidated(filter);
+  auto walk = begin({filter, {}, {}});
+  if (!walk) return walk.error();
+  auto closed = cache_.close_namespaces(filter);
+  for (const std::uint16_t ns : closed)
+    so_far.namespaces.push_back(cache_.catalogue().namespaces()[ns].id);
+  constexpr TierSet kAll{(1U << kTiers) - 1};
+  run([this, walk = std::move(*walk), so_far = std::move(so_far), closed = std::move(closed),
+       done = std::move(done)]() mutable {
+    // Each is told to all sessions, of which there may be thousands too.
+    for (std::uint32_t told = 0; !closed.empty() && told < limits::kTellStep; ++told) {
+      if (on_closed) so_far.sessions += on_closed(closed.back());
+      closed.pop_back();
+    }
+    if (!closed.empty()) return true;
+    std::vector<BlockId> found;
+    const bool more = walk.step([&](BlockId id) { found.push_back(id); });
+    cache_.remove(found, kAll, true, so_far.removed);
+    if (!more) finish(std::move(so_far), done);
+    return more;
+  });
+  return {};
+}
+
+void AdminJobs::finish(Invalidated&& so_far, const Done<Invalidated>& done) {
+  for (const auto& device : cache_.disk().devices()) {
+    if (!device->online()) so_far.disks_offline.push_back(device->directory());
+  }
+  spdlog::info("invalidated {} namespaces: {} blocks removed, {} go when their use ends",
+               so_far.namespaces.size(), so_far.removed.blocks, so_far.removed.in_use);
+  const auto answer = std::make_shared<Invalidated>(std::move(so_far));
+  cache_.flush([answer, done](const Result<void>& flushed) {
+    answer->flushed = flushed;
+    done(*answer);
+  });
+}
+
+void AdminJobs::end_pins(Pins::Time now) {
+  if (std::exchange(ending_pins_, true)) return;
+  run([this, now] {
+    ending_pins_ = cache_.pins().expire(now, limits::kVisitStep);
+    return ending_pins_;
+  });
+}
+
+}  // namespace kvtier::daemon

@@ -1,0 +1,232 @@
+// Requests of administrators, as their messages say them.
+#include <algorithm>
+
+#include "daemon/limits.h"
+#include "daemon/session/session.h"
+#include "daemon/session/wire_values.h"
+
+namespace kvtier::daemon {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr TierSet kAllTierSet{(1U << kTiers) - 1};
+
+Error malformed(const std::string& what) {
+  return make_error(Errc::malformed, "request: " + what);
+}
+
+TierSet tiers_from(std::uint8_t bits) {
+  const auto known = static_cast<std::uint8_t>(bits & kAllTierSet.bits);
+  return known == 0 ? kAllTierSet : TierSet{known};
+}
+
+Result<NamespaceFilter> filter_from(wire::NamespaceFilter::Reader request) {
+  NamespaceFilter filter;
+  if (request.getId().size() != 0) {
+    filter.id = digest_from<NamespaceId>(request.getId());
+    if (!filter.id) return malformed("a namespace id of the wrong size");
+  }
+  if (request.getRevisionRule() > static_cast<std::uint8_t>(NamespaceFilter::Revision::is_not))
+    return malformed("a rule for revisions that does not exist");
+  filter.model = request.getModel();
+  filter.revision_rule = static_cast<NamespaceFilter::Revision>(request.getRevisionRule());
+  filter.revision = request.getRevision();
+  return filter;
+}
+
+Result<Selection> selection_from(wire::Selection::Reader request) {
+  Selection selection;
+  auto filter = filter_from(request.getNamespaces());
+  if (!filter) return filter.error();
+  selection.in = std::move(*filter);
+  if (request.getKey().size() != 0) {
+    selection.key = digest_from<Key>(request.getKey());
+    if (!selection.key) return malformed("a key of the wrong size");
+  }
+  if (request.getAround() > static_cast<std::uint8_t>(Selection::Around::descendants))
+    return malformed("blocks around a key in a way that does not exist");
+  selection.around = static_cast<Selection::Around>(request.getAround());
+  return selection;
+}
+
+void fill_removed(wire::Removed::Builder out, const AdminJobs::Removed& removed) {
+  out.setBlocks(removed.blocks);
+  out.setInUse(removed.in_use);
+  out.setPinned(removed.pinned);
+}
+
+void fill_invalidated(wire::Invalidated::Builder out, const AdminJobs::Invalidated& result) {
+  auto ids = out.initNamespaces(static_cast<unsigned>(result.namespaces.size()));
+  for (unsigned i = 0; i < ids.size(); ++i) ids.set(i, data_of(result.namespaces[i]));
+  fill_removed(out.initRemoved(), result.removed);
+  out.setSessions(result.sessions);
+  auto disks = out.initDisksOffline(static_cast<unsigned>(result.disks_offline.size()));
+  for (unsigned i = 0; i < disks.size(); ++i) disks.set(i, result.disks_offline[i]);
+}
+
+}  // namespace
+
+// For a request that is answered in a later turn, when this session may have ended.
+template <class T>
+std::function<void(const T&)> Session::answer(std::uint64_t id,
+                                              std::function<void(Builder, const T&)> fill) {
+  return [weak = weak_from_this(), id, fill = std::move(fill)](const T& value) {
+    if (const auto self = weak.lock()) self->reply(id, [&](Builder root) { fill(root, value); });
+  };
+}
+
+Result<void> Session::admin(wire::Message::Reader message) {
+  const std::uint64_t id = message.getId();
+  switch (message.which()) {
+    case wire::Message::LIST:
+      return on_list(id, message.getList());
+    case wire::Message::INSPECT:
+      return on_inspect(id, message.getInspect());
+    case wire::Message::DROP:
+      return on_drop(id, message.getDrop());
+    case wire::Message::PIN:
+      return on_pin(id, message.getPin());
+    case wire::Message::UNPIN:
+      return on_unpin(id, message.getUnpin());
+    case wire::Message::INVALIDATE:
+      return on_invalidate(id, message.getInvalidate());
+    case wire::Message::SCRUB:
+      reply(id, [&](Builder root) {
+        context_.scrub(message.getScrub().getStart(), root.initScrubReply());
+      });
+      return {};
+    case wire::Message::SESSIONS:
+      reply(id, context_.fill_sessions);
+      return {};
+    default:
+      return malformed("not something an administrator may send");
+  }
+}
+
+Result<void> Session::on_drop(std::uint64_t id, wire::DropRequest::Reader request) {
+  auto selection = selection_from(request.getSelection());
+  if (!selection) return selection.error();
+  const auto fill = [](Builder root, const AdminJobs::Removed& removed) {
+    fill_removed(root.initDropped(), removed);
+  };
+  const auto begun = context_.admin.drop(std::move(*selection), tiers_from(request.getTiers()),
+                                         request.getForce(), answer<AdminJobs::Removed>(id, fill));
+  if (!begun) reply_error(id, begun.error());
+  return {};
+}
+
+Result<void> Session::on_pin(std::uint64_t id, wire::PinRequest::Reader request) {
+  auto selection = selection_from(request.getSelection());
+  if (!selection) return selection.error();
+  if (request.getSeconds() == 0 || request.getSeconds() > limits::kPinSecondsMax) {
+    reply_error(id, make_error(Errc::invalid, "a pin lasts from 1 to " +
+                                                  std::to_string(limits::kPinSecondsMax) +
+                                                  " seconds (30 days)"));
+    return {};
+  }
+  const auto fill = [](Builder root, const AdminJobs::Pinned& pinned) {
+    auto out = root.initPinned();
+    out.setBlocks(pinned.blocks);
+    out.setBytes(pinned.bytes);
+    out.setNoRoom(pinned.no_room);
+  };
+  const auto begun =
+      context_.admin.pin(std::move(*selection), tiers_from(request.getTiers()),
+                         steady_clock::now() + std::chrono::seconds(request.getSeconds()),
+                         answer<AdminJobs::Pinned>(id, fill));
+  if (!begun) reply_error(id, begun.error());
+  return {};
+}
+
+Result<void> Session::on_unpin(std::uint64_t id, wire::UnpinRequest::Reader request) {
+  auto selection = selection_from(request.getSelection());
+  if (!selection) return selection.error();
+  const auto fill = [](Builder root, const std::uint64_t& blocks) { root.setUnpinned(blocks); };
+  const auto begun = context_.admin.unpin(std::move(*selection), tiers_from(request.getTiers()),
+                                          answer<std::uint64_t>(id, fill));
+  if (!begun) reply_error(id, begun.error());
+  return {};
+}
+
+Result<void> Session::on_invalidate(std::uint64_t id, wire::NamespaceFilter::Reader request) {
+  auto filter = filter_from(request);
+  if (!filter) return filter.error();
+  if (filter->is_everything()) {
+    reply_error(id, make_error(Errc::invalid, "name the model, or a namespace, to invalidate"));
+    return {};
+  }
+  const auto done = [weak = weak_from_this(), id](const AdminJobs::Invalidated& result) {
+    const auto self = weak.lock();
+    if (!self) return;
+    if (!result.flushed) return self->reply_error(id, result.flushed.error());
+    self->reply(id, [&](Builder root) { fill_invalidated(root.initInvalidated(), result); });
+  };
+  const auto begun = context_.admin.invalidate(std::move(*filter), done);
+  if (!begun) reply_error(id, begun.error());
+  return {};
+}
+
+// At most kWalkStep numbers a reply, so that nobody waits long however many blocks there are.
+Result<void> Session::on_list(std::uint64_t id, wire::ListRequest::Reader request) {
+  const auto filter = filter_from(request.getNamespaces());
+  if (!filter) return filter.error();
+  const Catalogue& catalogue = context_.cache.catalogue();
+  const Namespaces& known = catalogue.namespaces();
+  std::vector<char> wanted(known.size());
+  for (std::uint16_t ns = 0; ns < known.size(); ++ns) {
+    // One that was invalidated is shown until the last of it has gone.
+    const bool gone = known[ns].vacant || (known[ns].closed && known[ns].unused());
+    wanted[ns] = !gone && visible(ns) && filter->matches(known[ns]);
+  }
+  if (!filter->is_everything() && std::ranges::find(wanted, 1) == wanted.end()) {
+    reply_error(id, make_error(Errc::not_found, "no namespace is known that matches"));
+    return {};
+  }
+  const TierSet tiers = tiers_from(request.getTiers());
+  const auto blocks_max = std::min(request.getBlocksMax(), wire::kListBlocksMax);
+  const auto namespaces_max = std::min(request.getNamespacesMax(), wire::kListNamespacesMax);
+  std::vector<BlockId> blocks;
+  std::uint32_t number = blocks_max == 0 ? catalogue.numbers_used() : request.getFromBlock();
+  for (std::uint32_t passed = 0; number < catalogue.numbers_used() && blocks.size() < blocks_max &&
+                                 passed < limits::kWalkStep;
+       ++passed) {
+    const BlockId block(number++);
+    const Block& at = catalogue.block(block);
+    if ((at.tiers.bits & tiers.bits) != 0 && wanted[at.ns]) blocks.push_back(block);
+  }
+  std::vector<std::uint16_t> namespaces;
+  std::uint32_t ns = namespaces_max == 0 ? known.size() : request.getFromNamespace();
+  for (; ns < known.size() && namespaces.size() < namespaces_max; ++ns) {
+    if (wanted[ns]) namespaces.push_back(static_cast<std::uint16_t>(ns));
+  }
+  reply(id, [&](Builder root) {
+    auto list = root.initListReply();
+    auto out = list.initNamespaces(static_cast<unsigned>(namespaces.size()));
+    for (unsigned i = 0; i < out.size(); ++i) fill_namespace(out[i], namespaces[i]);
+    auto found = list.initBlocks(static_cast<unsigned>(blocks.size()));
+    for (unsigned i = 0; i < found.size(); ++i) fill_block(found[i], blocks[i]);
+    if (ns < known.size()) list.setNextNamespace(ns);
+    if (number < catalogue.numbers_used()) list.setNextBlock(number);
+  });
+  return {};
+}
+
+void Session::fill(wire::SessionInfo::Builder info) const {
+  const auto since = [now = steady_clock::now()](steady_clock::time_point then) {
+    return static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(now - then).count());
+  };
+  const auto [leases, blocks] = context_.cache.leased_by(id_);
+  info.setId(id_);
+  info.setName(name_);
+  info.setPid(process_.pid);
+  info.setAgeMs(since(began_));
+  info.setSilentMs(since(last_heard_));
+  info.setLeases(leases);
+  info.setBlocksLeased(blocks);
+  info.setSlotsReserved(context_.cache.reservations().held_by_session(id_));
+  info.setNamespaces(static_cast<std::uint32_t>(namespaces_.size()));
+}
+
+}  // namespace kvtier::daemon

@@ -1,0 +1,26 @@
+// Values as they lie in messages.
+#pragma once
+
+#include <cstring>
+#include <optional>
+
+#include "core/wire/frame.h"
+#include "kvtier/key.h"
+
+namespace kvtier::daemon {
+
+template <class Digest>
+capnp::Data::Reader data_of(const Digest& digest) {
+  return {reinterpret_cast<const kj::byte*>(digest.bytes.data()), digest.bytes.size()};
+}
+
+// None, where it has not the size of one.
+template <class Digest>
+std::optional<Digest> digest_from(capnp::Data::Reader data) {
+  Digest digest;
+  if (data.size() != sizeof digest) return std::nullopt;
+  std::memcpy(&digest, data.begin(), sizeof digest);
+  return digest;
+}
+
+}  // namespace kvtier::daemon

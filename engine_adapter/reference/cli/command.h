@@ -1,0 +1,63 @@
+// What the commands of kvtier-engine share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/shown.h"
+#include "engine_adapter/reference/model/instance.h"
+#include "engine_adapter/reference/model/weights/loaded_model.h"
+
+namespace kvtier::engine::cli {
+
+inline constexpr int kExitFine = 0;
+inline constexpr int kExitEnvironment = 1;
+inline constexpr int kExitUsage = 2;
+
+// Prints the error and returns the exit code.
+inline int fail(const Error& error) {
+  std::fprintf(stderr, "kvtier-engine: %s\n", shown(error.message).c_str());
+  return kExitEnvironment;
+}
+
+// Refuses, as usage, what is not the name of a storage format.
+inline std::string check_storage_format(const std::string& text) {
+  const auto format = parse_storage_format(text);
+  return format ? std::string{} : format.error().message;
+}
+
+// Refuses, as usage, what is not the name of a device.
+inline std::string check_device(const std::string& text) {
+  const auto device = parse_device(text);
+  return device ? std::string{} : device.error().message;
+}
+
+// Where a model comes from: --model, or --random-weights and --weights-seed; and --context-max.
+struct ModelOptions {
+  std::string directory;
+  std::string random_shape;
+  std::uint64_t seed = 1;
+  std::uint32_t context_max = 0;  // 0: as many as the model takes
+
+  void add_to(CLI::App& command);
+  Result<std::unique_ptr<LoadedModel>> load() const;
+};
+// Tells what a person should know of the model.
+void say_notes(const LoadedModel& loaded);
+void add_context_option(CLI::App& command, std::uint32_t& context_max);
+// --device.
+void add_device_option(CLI::App& command, std::string& device);
+
+// Each adds a command to `app`, which outlives this call; `exit_code` is set when the command has
+// run.
+void add_generate_command(CLI::App& app, int& exit_code);
+void add_plan_command(CLI::App& app, int& exit_code);
+void add_score_command(CLI::App& app, int& exit_code);
+void add_serve_command(CLI::App& app, int& exit_code);
+void add_tokenize_command(CLI::App& app, int& exit_code);
+
+}  // namespace kvtier::engine::cli

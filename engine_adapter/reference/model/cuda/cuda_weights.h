@@ -1,0 +1,46 @@
+// A model's weights on a GPU: BF16 matrices, those that are multiplied with the same rows laid one
+// after another; FP32 norms.
+#pragma once
+
+#include <vector>
+
+#include "engine_adapter/reference/model/weights/llama_weights.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/memory.h"
+
+namespace kvtier::engine::cuda {
+
+using kernels::cuda::Bf16;
+using kernels::cuda::DeviceArray;
+
+struct CudaLinear {
+  DeviceArray<Bf16> weight;  // [rows][columns]
+  DeviceArray<Bf16> bias;    // [rows], or none
+};
+
+struct CudaLayer {
+  DeviceArray<float> input_norm;
+  CudaLinear qkv;                     // heads of Q, K, V
+  DeviceArray<float> q_norm, k_norm;  // [head_dim], or none
+  CudaLinear o;
+  DeviceArray<float> post_attention_norm;
+  CudaLinear gate_up;
+  CudaLinear down;
+};
+
+struct CudaWeights {
+  DeviceArray<Bf16> embedding;
+  std::vector<CudaLayer> layers;
+  DeviceArray<float> norm;
+  DeviceArray<Bf16> own_head;  // none where it is the embedding
+
+  const Bf16* head() const noexcept {
+    return own_head.size() != 0 ? own_head.get() : embedding.get();
+  }
+
+  // Brings `weights` to the current device, rounding what is wider than BF16; draws those that are
+  // only described. Throws CudaError, cudaErrorMemoryAllocation where they do not fit.
+  static CudaWeights make(const LlamaWeights& weights, const ModelConfig& config);
+};
+
+}  // namespace kvtier::engine::cuda

@@ -1,0 +1,41 @@
+// A model ready to compute on a device, with KV in one storage format.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "engine_adapter/reference/model/kv_memory.h"
+#include "engine_adapter/reference/model/model.h"
+#include "engine_adapter/reference/model/page_pool.h"
+#include "engine_adapter/reference/model/weights/loaded_model.h"
+
+namespace kvtier::engine {
+
+struct Device {
+  std::optional<std::uint32_t> cuda;  // the GPU's number; none: the CPU
+};
+// "cpu", "cuda" (GPU 0) or "cuda:N". Errors: invalid, naming the choices.
+Result<Device> parse_device(const std::string& text);
+
+struct InstanceOptions {
+  Device device;
+  StorageFormat format = StorageFormat::fp8_e4m3;
+  std::uint32_t pool_tokens = 0;   // 0: as many as the model takes
+  std::uint32_t chunk_tokens = 0;  // rows of a step; 0: 512 on the CPU, 8192 on a GPU
+};
+
+struct Instance {
+  Namespace ns;
+  std::unique_ptr<KvMemory> memory;  // none: host_memory()
+  std::unique_ptr<LlamaWeights> drawn;
+  std::unique_ptr<PagePool> pool;
+  std::unique_ptr<Model> model;
+
+  // `loaded` outlives it. Errors: invalid (not a model of this device), unavailable (no such
+  // device, or not in this build), no_space.
+  static Result<Instance> make(const LoadedModel& loaded, const InstanceOptions& options);
+};
+
+}  // namespace kvtier::engine

@@ -1,0 +1,185 @@
+#include "engine_adapter/reference/scheduler/prefix/load_task.h"
+
+#include <algorithm>
+
+#include "core/base/check.h"
+
+namespace kvtier::engine {
+namespace {
+
+// A copy's end is noticed between steps: with a larger part of its time unknown, it tells nothing.
+constexpr double kUnseenPartMax = 0.25;
+
+double seconds(Clock::duration time) noexcept {
+  return std::chrono::duration<double>(time).count();
+}
+
+}  // namespace
+
+Loads::~Loads() {
+  for (const auto& task : tasks_) {
+    KVTIER_CHECK(task->users == 0);
+    end(*task, 0);
+  }
+}
+
+std::shared_ptr<LoadTask> Loads::start(const std::shared_ptr<Cache>& cache,
+                                       std::span<const Token> tokens, BlockRange range,
+                                       std::span<const BlockName> names, std::vector<PageId> pages,
+                                       Deadline deadline) {
+  auto task = std::make_shared<LoadTask>();
+  KVTIER_CHECK(range.end - range.first == names.size() && names.size() == pages.size());
+  task->range = range;
+  task->pages = std::move(pages);
+  task->users = 1;
+  task->begun = Clock::now();
+  for (std::uint32_t i = 0; i < names.size(); ++i) {
+    task->keys.push_back(names[i].key);
+    pool_.add_reference(task->pages[i]);
+    store_.add(names[i], {task->pages[i], task, i});
+  }
+  task->ticket = std::make_shared<LeaseTicket>();
+  task->ticket->cache = cache;
+  task->ticket->tokens.assign(tokens.begin(), tokens.end());
+  task->ticket->range = range;
+  task->ticket->deadline = deadline;
+  worker_.ask(task->ticket);
+  ++metrics_.loads;
+  tasks_.push_back(task);
+  return task;
+}
+
+bool Loads::poll() {
+  bool moved = false;
+  for (const auto& task : tasks_) {
+    while (!task->ended() && advance(*task)) moved = true;
+  }
+  std::erase_if(tasks_, [](const auto& task) { return task->ended(); });
+  return moved;
+}
+
+bool Loads::advance(LoadTask& task) {
+  const auto now = Clock::now();
+  switch (task.stage) {
+    case LoadTask::Stage::leasing:
+      if (task.users == 0) {
+        task.ticket->given_up.store(true);
+        end(task, 0);
+        return true;
+      }
+      return take_lease(task);
+    case LoadTask::Stage::arriving:
+      if (task.users == 0) {
+        end(task, 0);
+        return true;
+      }
+      return start_copies(task, now);
+    case LoadTask::Stage::copying:
+      return finish_copies(task, now);
+    case LoadTask::Stage::ended:
+      break;
+  }
+  return false;
+}
+
+bool Loads::take_lease(LoadTask& task) {
+  if (!task.ticket->answered.load(std::memory_order_acquire)) return false;
+  auto& answer = *task.ticket->answer;
+  if (!answer || answer->blocks() == 0) {
+    task.late = !answer && answer.error().code == Errc::deadline;
+    end(task, 0);
+    return true;
+  }
+  task.lease.emplace(std::move(*answer));
+  task.stage = LoadTask::Stage::arriving;
+  return true;
+}
+
+bool Loads::start_copies(LoadTask& task, Clock::time_point now) {
+  const auto settled = task.lease->settled_at();
+  if (!settled && now < task.ticket->deadline) return false;
+  task.late = !settled;
+  const std::uint32_t ready =
+      std::min({task.lease->wait_ready(now), task.lease->blocks(), task.blocks()});
+  double from_disk = 0;
+  for (std::uint32_t i = 0; i < ready; ++i) {
+    task.sources.push_back(task.lease->source(i));
+    if (task.sources.back() == Tier::disk) from_disk += 1;
+  }
+  if (settled && from_disk > 0) {
+    // Ranges follow one another through the disk: each has taken what is not the one's before.
+    costs_.note_arrival(from_disk * static_cast<double>(pool_.layout().record_bytes),
+                        seconds(*settled - std::max(task.begun, disk_free_)));
+    disk_free_ = std::max(disk_free_, *settled);
+  }
+  std::vector<std::byte*> records;
+  for (std::uint32_t i = 0; i < ready; ++i) records.push_back(pool_.record(task.pages[i]));
+  Pages pages;
+  pages.records = records;
+  pages.in_place = model_.reads_device_tier();
+  if (ready == 0) {
+    end(task, 0);
+    return true;
+  }
+  auto load = task.lease->load_into(pages, model_.stream());
+  if (!load) {
+    end(task, 0);
+    return true;
+  }
+  task.load.emplace(std::move(*load));
+  const std::uint32_t good = std::min(task.load->blocks(), ready);
+  task.sources.resize(good);
+  task.in_place.assign(good, nullptr);
+  for (std::uint32_t i = 0; pages.in_place && i < good; ++i) {
+    if (task.load->records()[i] != records[i]) task.in_place[i] = task.load->records()[i];
+  }
+  task.stage = LoadTask::Stage::copying;
+  task.seen_copying = task.begun = Clock::now();
+  return true;
+}
+
+bool Loads::finish_copies(LoadTask& task, Clock::time_point now) {
+  if (!task.load->ended()) {
+    task.seen_copying = now;
+    return false;
+  }
+  const double took = seconds(now - task.begun);
+  double bytes = 0;
+  for (const std::byte* in_place : task.in_place) {
+    if (in_place == nullptr) bytes += static_cast<double>(pool_.layout().record_bytes);
+  }
+  const bool from_device =
+      std::ranges::all_of(task.sources, [](Tier t) { return t == Tier::device; });
+  if (bytes > 0 && seconds(now - task.seen_copying) <= kUnseenPartMax * took) {
+    costs_.note_copy(from_device ? Tier::device : Tier::host, bytes, took);
+  }
+  settle(task);
+  return true;
+}
+
+void Loads::settle(LoadTask& task) {
+  KVTIER_CHECK(task.stage == LoadTask::Stage::copying);
+  end(task, std::min(task.load->finish(), static_cast<std::uint32_t>(task.sources.size())));
+}
+
+void Loads::end(LoadTask& task, std::uint32_t good) {
+  if (task.load) task.load->finish();  // the pages are written until then
+  task.load.reset();
+  task.stage = LoadTask::Stage::ended;
+  task.good = good;
+  if (good < task.blocks()) ++metrics_.loads_failed;
+  task.in_place.resize(good, nullptr);
+  bool any_in_place = false;
+  for (std::uint32_t i = 0; i < task.blocks(); ++i) {
+    if (i < good && task.in_place[i] == nullptr) {
+      store_.filled(task.keys[i], &task);
+    } else {
+      any_in_place = any_in_place || i < good;
+      store_.remove(task.keys[i], &task);
+    }
+    pool_.release(task.pages[i]);
+  }
+  if (!any_in_place) task.lease.reset();
+}
+
+}  // namespace kvtier::engine

@@ -1,0 +1,136 @@
+#include "storage/store/disk_space.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/base/check.h"
+#include "core/record/record.h"
+
+namespace kvtier::storage {
+
+DiskSpace::DiskSpace(std::uint64_t capacity_bytes, std::uint64_t segment_bytes)
+    : capacity_bytes_(capacity_bytes), segment_bytes_(segment_bytes) {
+  KVTIER_CHECK(segment_bytes > 0);
+  segments_.resize(capacity_bytes / segment_bytes);
+  for (std::uint32_t id = 0; id < segments_.size(); ++id) unassigned_.insert(unassigned_.end(), id);
+}
+
+std::optional<DiskLocation> DiskSpace::allocate(std::uint64_t slot_bytes) {
+  const auto id = segment_with_room(slot_bytes);
+  if (!id) return std::nullopt;
+  const Segment& segment = segments_[*id];
+  std::uint32_t slot = segment.first_free_hint;
+  while (segment.taken[slot]) ++slot;
+  segments_[*id].first_free_hint = slot + 1;
+  take(*id, slot);
+  return DiskLocation{*id, slot};
+}
+
+// An emptied segment is converted before a new one is made, so that the disk fills no sooner than
+// it must.
+std::optional<std::uint32_t> DiskSpace::segment_with_room(std::uint64_t slot_bytes) {
+  KVTIER_CHECK(slot_bytes > 0 && slot_bytes % kRecordAlignment == 0);
+  if (slots_per_segment(segment_bytes_, slot_bytes) == 0) return std::nullopt;
+  if (const auto found = with_room_.find(slot_bytes); found != with_room_.end()) {
+    return *found->second.begin();
+  }
+  const SegmentIds& from = !empty_.empty() ? empty_ : unassigned_;
+  if (from.empty()) return std::nullopt;
+  const std::uint32_t id = *from.begin();
+  assign(id, slot_bytes);
+  return id;
+}
+
+void DiskSpace::assign(std::uint32_t id, std::uint64_t slot_bytes) {
+  Segment& segment = segments_[id];
+  KVTIER_CHECK(segment.in_use == 0 && segment.retired == 0);
+  if (segment.slot_bytes == 0) {
+    unassigned_.erase(id);
+    ++segments_assigned_;
+  } else if (const auto old = with_room_.find(segment.slot_bytes); old != with_room_.end()) {
+    old->second.erase(id);
+    if (old->second.empty()) with_room_.erase(old);
+  }
+  segment = Segment{};
+  segment.slot_bytes = slot_bytes;
+  segment.slots = slots_per_segment(segment_bytes_, slot_bytes);
+  segment.taken.resize(segment.slots);
+  update_lists(id);
+}
+
+void DiskSpace::take(std::uint32_t id, std::uint32_t slot) {
+  Segment& segment = segments_[id];
+  segment.taken[slot] = true;
+  ++segment.in_use;
+  bytes_in_use_ += segment.slot_bytes;
+  // Only the first and the last slot change a list; a restart claims millions.
+  const std::uint32_t gone = segment.in_use + segment.retired;
+  if (gone == 1 || gone == segment.slots) update_lists(id);
+}
+
+void DiskSpace::update_lists(std::uint32_t id) {
+  const Segment& segment = segments_[id];
+  if (segment.in_use == 0 && segment.retired == 0) {
+    empty_.insert(id);
+  } else {
+    empty_.erase(id);
+  }
+  if (segment.in_use + segment.retired < segment.slots) {
+    with_room_[segment.slot_bytes].insert(id);
+  } else if (const auto of_class = with_room_.find(segment.slot_bytes);
+             of_class != with_room_.end()) {
+    of_class->second.erase(id);
+    if (of_class->second.empty()) with_room_.erase(of_class);
+  }
+}
+
+void DiskSpace::free(DiskLocation at) {
+  Segment& segment = segments_.at(at.segment);
+  KVTIER_CHECK(at.slot < segment.slots && segment.taken[at.slot] && segment.in_use > 0);
+  segment.taken[at.slot] = false;
+  segment.first_free_hint = std::min(segment.first_free_hint, at.slot);
+  --segment.in_use;
+  bytes_in_use_ -= segment.slot_bytes;
+  update_lists(at.segment);
+}
+
+Result<void> DiskSpace::claim(DiskLocation at, std::uint64_t slot_bytes) {
+  const auto corrupt = [&](const char* what) {
+    return make_error(Errc::corrupt, "slot " + std::to_string(at.slot) + " of segment " +
+                                         std::to_string(at.segment) + ": " + what);
+  };
+  if (at.segment >= segments_.size()) return corrupt("past the capacity");
+  if (slot_bytes == 0 || at.slot >= slots_per_segment(segment_bytes_, slot_bytes)) {
+    return corrupt("past the end of its segment");
+  }
+  if (segments_[at.segment].slot_bytes == 0) assign(at.segment, slot_bytes);
+  if (segments_[at.segment].slot_bytes != slot_bytes) return corrupt("another slot size");
+  if (segments_[at.segment].taken[at.slot]) return corrupt("already taken");
+  take(at.segment, at.slot);
+  return {};
+}
+
+void DiskSpace::retire(DiskLocation at) {
+  Segment& segment = segments_.at(at.segment);
+  KVTIER_CHECK(at.slot < segment.slots && segment.taken[at.slot] && segment.in_use > 0);
+  --segment.in_use;
+  ++segment.retired;
+  bytes_in_use_ -= segment.slot_bytes;
+  update_lists(at.segment);
+}
+
+std::uint64_t DiskSpace::slot_bytes_of(std::uint32_t segment) const {
+  return segments_.at(segment).slot_bytes;
+}
+
+std::uint64_t DiskSpace::bytes_in_use() const noexcept {
+  return bytes_in_use_;
+}
+std::uint64_t DiskSpace::bytes_reserved() const noexcept {
+  return segments_assigned_ * segment_bytes_;
+}
+std::uint64_t DiskSpace::capacity_bytes() const noexcept {
+  return capacity_bytes_;
+}
+
+}  // namespace kvtier::storage

@@ -1,0 +1,90 @@
+#include "storage/store/health.h"
+
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "core/base/units.h"
+
+namespace kvtier::storage {
+namespace {
+
+constexpr std::uint64_t kNearlyFullBytes = 64_MiB;
+
+// Failures that say something about the device or file system as a whole.
+bool is_whole(int code) noexcept {
+  switch (code) {
+    case ENOSPC:
+    case EDQUOT:
+    case EROFS:
+    case ENOENT:
+    case ESTALE:
+    case ENODEV:
+    case ENXIO:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+std::string mend_of(const std::filesystem::path& directory, int code) {
+  const std::string name = directory.string();
+  struct stat status {};
+  struct statvfs room {};
+  if (::stat(directory.c_str(), &status) != 0 || ::statvfs(directory.c_str(), &room) != 0 ||
+      code == ENOENT || code == ESTALE || code == ENODEV || code == ENXIO) {
+    return name + " or its device is gone: mount it again";
+  }
+  if (code == EROFS || (room.f_flag & ST_RDONLY) != 0) {
+    return name + " is read-only: look for its cause with dmesg, then remount it read-write";
+  }
+  if (code == ENOSPC || code == EDQUOT ||
+      std::uint64_t{room.f_bavail} * room.f_frsize < kNearlyFullBytes) {
+    return "free space on the file system of " + name + ", or lower the capacity and restart";
+  }
+  return "look at the device of " + name + " with dmesg and smartctl";
+}
+
+Health::Health(std::chrono::milliseconds probe_first, std::chrono::milliseconds probe_max)
+    : probe_first_(probe_first), probe_max_(probe_max), delay_(probe_first) {}
+
+bool Health::transfer_ended(int code, DiskLocation at, Clock::time_point now) {
+  if (code == 0) {
+    failed_at_.clear();
+    return false;
+  }
+  if (is_whole(code)) return true;
+  if (failed_at_.empty() || now - first_failure_ > kWindow) {
+    failed_at_.clear();
+    first_failure_ = now;
+  }
+  if (std::find(failed_at_.begin(), failed_at_.end(), at) == failed_at_.end()) {
+    failed_at_.push_back(at);
+  }
+  return failed_at_.size() >= kPlacesMax;
+}
+
+// A device that fails again soon after it came back is tried less and less often.
+void Health::go_offline(Clock::time_point now) {
+  online_ = false;
+  failed_at_.clear();
+  const bool soon_again = online_since_ && now - *online_since_ < 2 * probe_max_;
+  delay_ = soon_again ? std::min(2 * delay_, probe_max_) : probe_first_;
+  next_probe_ = now + delay_;
+}
+
+void Health::go_online(Clock::time_point now) {
+  online_ = true;
+  online_since_ = now;
+}
+
+void Health::probe_failed(Clock::time_point now) {
+  delay_ = std::min(2 * delay_, probe_max_);
+  next_probe_ = now + delay_;
+}
+
+}  // namespace kvtier::storage

@@ -1,0 +1,107 @@
+// Write-through: what waits, what is given up, and which slots come back.
+#include "tests/daemon/support/test_cache.h"
+
+namespace kvtier::daemon::testing {
+namespace {
+
+class DiskWriteTest : public ::testing::Test {
+ protected:
+  explicit DiskWriteTest(const CacheSizes& sizes = {.write_queue_max = 4,
+                                                    .writes_submitted_max = 2})
+      : cache(sizes), ns(cache.open(small_namespace("m"))) {}
+
+  bool complete_first(FakeStore::Fate fate) {
+    const auto under_way = cache.store().under_way();
+    if (!under_way.empty()) cache.store().complete(under_way[0], fate);
+    return !under_way.empty();
+  }
+
+  TestCache cache;
+  const std::uint16_t ns;
+};
+
+TEST_F(DiskWriteTest, writes_past_the_queue_are_dropped_and_counted) {
+  const auto prefix = cache.prefix(ns, 6, 1);
+  ASSERT_EQ(cache.put_all(ns, prefix), 6U);
+  EXPECT_EQ(cache->disk().queued(), 4U);
+  EXPECT_EQ(cache.store().under_way().size(), 2U);
+  EXPECT_EQ(cache->disk().counts().dropped_writes, 2U);
+  cache.store().complete_all();
+  EXPECT_EQ(cache->catalogue().counts(Tier::disk).blocks, 4U);
+}
+
+TEST_F(DiskWriteTest, a_block_being_written_stays_in_the_host_tier_until_it_is_safe) {
+  const auto block = cache.prefix(ns, 1, 1)[0];
+  ASSERT_TRUE(cache.put(ns, block));
+  EXPECT_EQ(cache->drop(ns, TierSet{}.with(Tier::host)), 0U);
+  cache.store().complete_all();
+  EXPECT_EQ(cache->drop(ns, TierSet{}.with(Tier::host)), 1U);
+}
+
+TEST_F(DiskWriteTest, a_flush_waits_for_every_earlier_commit_and_for_no_later_one) {
+  ASSERT_EQ(cache.put_all(ns, cache.prefix(ns, 2, 1)), 2U);
+  bool done = false;
+  cache->flush([&](const Result<void>& result) { done = result.has_value(); });
+  ASSERT_TRUE(cache.put(ns, cache.prefix(ns, 1, 900)[0]));
+  auto under_way = cache.store().under_way();
+  cache.store().complete(under_way[1]);
+  EXPECT_FALSE(done);
+  cache.store().complete(under_way[0]);
+  for (const auto operation : cache.store().under_way()) {
+    if (cache.store().what(operation) == FakeStore::Asked::What::flush)
+      cache.store().complete(operation);
+  }
+  EXPECT_TRUE(done);
+  EXPECT_EQ(cache->disk().queued(), 1U);
+}
+
+class SmallDiskTest : public DiskWriteTest {
+ protected:
+  SmallDiskTest() : DiskWriteTest({.disk_slots = 4, .segment_slots = 4}) {}
+};
+
+// Every write that a full index refused took a good slot with it, until no slot was left.
+TEST_F(SmallDiskTest, a_write_that_the_store_refuses_later_costs_no_slot) {
+  for (Token first = 1; first < 9000; first += 1000) {
+    ASSERT_TRUE(cache.put(ns, cache.prefix(ns, 1, first)[0]));
+    ASSERT_TRUE(complete_first(FakeStore::Fate::corrupt));
+    cache.store().complete_all();
+  }
+  ASSERT_EQ(cache.put_all(ns, cache.prefix(ns, 4, 70000)), 4U);
+  cache.store().complete_all();
+  EXPECT_EQ(cache->catalogue().counts(Tier::disk).blocks, 4U);
+  // Over others' slots as well.
+  ASSERT_TRUE(cache.put(ns, cache.prefix(ns, 1, 80000)[0]));
+  ASSERT_TRUE(complete_first(FakeStore::Fate::corrupt));
+  cache.store().complete_all();
+  ASSERT_TRUE(cache.put(ns, cache.prefix(ns, 1, 90000)[0]));
+  cache.store().complete_all();
+  EXPECT_EQ(cache->catalogue().counts(Tier::disk).blocks, 4U);
+  EXPECT_EQ(cache.store().records(), 4U);
+}
+
+TEST_F(SmallDiskTest, a_slot_that_failed_a_write_is_not_used_again) {
+  for (Token first = 1; first < 4000; first += 1000) {
+    ASSERT_TRUE(cache.put(ns, cache.prefix(ns, 1, first)[0]));
+    ASSERT_TRUE(complete_first(FakeStore::Fate::io));
+  }
+  ASSERT_TRUE(cache.put(ns, cache.prefix(ns, 1, 5000)[0]));
+  cache.store().complete_all();
+  EXPECT_EQ(cache->disk().counts().failures, 4U);
+  EXPECT_EQ(cache->catalogue().counts(Tier::disk).blocks, 0U);
+}
+
+TEST_F(SmallDiskTest, a_write_refused_at_once_gives_its_victims_slot_back) {
+  ASSERT_EQ(cache.put_all(ns, cache.prefix(ns, 4, 1)), 4U);
+  cache.store().complete_all();
+  cache.store().refuse_next = true;
+  ASSERT_TRUE(cache.put(ns, cache.prefix(ns, 1, 900)[0]));
+  cache.store().complete_all();
+  EXPECT_EQ(cache->catalogue().counts(Tier::disk).blocks, 3U);
+  ASSERT_TRUE(cache.put(ns, cache.prefix(ns, 1, 800)[0]));
+  cache.store().complete_all();
+  EXPECT_EQ(cache->catalogue().counts(Tier::disk).blocks, 4U);
+}
+
+}  // namespace
+}  // namespace kvtier::daemon::testing
