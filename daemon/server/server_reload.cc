@@ -114,7 +114,7 @@ Result<void> Server::take_host_capacity(const Config& fresh) {
   MemoryTier& tier = cache_->memory(Tier::host);
   Config settled = fresh;
   settled.host = host;
-  if (auto good = settle_host_capacity(settled, tier.reserved_bytes()); !good) return good;
+  if (auto good = settle_host_capacity(settled, tier.taken_bytes()); !good) return good;
   host = config_.host = settled.host;
   tier.set_cap(host.capacity_bytes);
   lending_->make_way();

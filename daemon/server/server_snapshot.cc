@@ -66,14 +66,14 @@ Snapshot::TierView Server::tier_view(Tier tier) const {
     const DiskTier& disk = cache_->disk();
     view.online = any_online(disk);
     view.note = note_of(disk);
-    view.taken_bytes = disk.reserved_bytes();
+    view.taken_bytes = disk.taken_bytes();
     view.cap_bytes = disk.cap_bytes();
     for (const auto& device : disk.devices()) view.lifetimes += device->counts.lifetimes;
     return view;
   }
   for (std::uint32_t part = 0; part < (tier == Tier::device ? cache_->devices() : 1); ++part) {
     const MemoryTier& memory = cache_->memory(tier, part);
-    view.taken_bytes += memory.reserved_bytes();
+    view.taken_bytes += memory.taken_bytes();
     view.cap_bytes += memory.cap_bytes();
     view.lifetimes += memory.lifetimes();
   }
@@ -91,7 +91,7 @@ Snapshot::GpuView Server::gpu_view(std::uint32_t device) const {
   view.number = gpu.number;
   view.used_bytes = memory.block_bytes();
   view.reserved_bytes = memory.used_bytes() - memory.block_bytes();
-  view.taken_bytes = memory.reserved_bytes();
+  view.taken_bytes = memory.taken_bytes();
   view.cap_bytes = memory.cap_bytes();
   view.blocks = memory.blocks();
   return view;
@@ -105,7 +105,7 @@ Snapshot::DiskView Server::disk_view(std::size_t number) const {
   view.why = device.why();
   view.online = device.online();
   view.used_bytes = device.space().bytes_in_use();
-  view.taken_bytes = device.space().bytes_reserved();
+  view.taken_bytes = device.space().bytes_taken();
   view.cap_bytes = device.cap_bytes();
   view.file_bytes = stats.file_bytes;
   view.blocks = device.blocks();

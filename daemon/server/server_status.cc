@@ -94,7 +94,7 @@ void Server::fill_tier(wire::Status::Tier::Builder out, Tier tier) const {
   if (tier == Tier::disk) {
     const DiskTier& disk = cache_->disk();
     out.setOnline(any_online(disk));
-    out.setReservedBytes(disk.reserved_bytes());
+    out.setReservedBytes(disk.taken_bytes());
     out.setCapBytes(disk.cap_bytes());
     out.setFailures(disk.counts().failures);
     out.setDroppedWrites(disk.counts().dropped_writes);
@@ -104,7 +104,7 @@ void Server::fill_tier(wire::Status::Tier::Builder out, Tier tier) const {
   std::uint64_t reserved = 0;
   std::uint64_t cap = 0;
   for (std::uint32_t part = 0; part < (tier == Tier::device ? cache_->devices() : 1); ++part) {
-    reserved += cache_->memory(tier, part).reserved_bytes();
+    reserved += cache_->memory(tier, part).taken_bytes();
     cap += cache_->memory(tier, part).cap_bytes();
   }
   out.setOnline(cap != 0);
@@ -130,7 +130,7 @@ void Server::fill_gpu(wire::Status::Gpu::Builder out, std::uint32_t device) cons
   out.setName(gpu.name);
   out.setUsedBytes(memory.block_bytes());
   out.setReservedBytes(memory.used_bytes() - memory.block_bytes());
-  out.setTakenBytes(memory.reserved_bytes());
+  out.setTakenBytes(memory.taken_bytes());
   out.setCapBytes(memory.cap_bytes());
   out.setBlocks(memory.blocks());
 }
@@ -142,7 +142,7 @@ void Server::fill_disk(wire::Status::Disk::Builder out, std::size_t number) cons
   out.setOnline(device.online());
   out.setWhy(device.why());
   out.setUsedBytes(device.space().bytes_in_use());
-  out.setReservedBytes(device.space().bytes_reserved());
+  out.setReservedBytes(device.space().bytes_taken());
   out.setCapBytes(device.cap_bytes());
   out.setCapacityBytes(config_.disk.capacity_bytes);
   out.setFileBytes(stats.file_bytes);

@@ -126,7 +126,7 @@ std::uint64_t DiskSpace::slot_bytes_of(std::uint32_t segment) const {
 std::uint64_t DiskSpace::bytes_in_use() const noexcept {
   return bytes_in_use_;
 }
-std::uint64_t DiskSpace::bytes_reserved() const noexcept {
+std::uint64_t DiskSpace::bytes_taken() const noexcept {
   return segments_assigned_ * segment_bytes_;
 }
 std::uint64_t DiskSpace::capacity_bytes() const noexcept {

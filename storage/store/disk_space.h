@@ -30,8 +30,8 @@ class DiskSpace {
   void retire(DiskLocation at);
 
   std::uint64_t slot_bytes_of(std::uint32_t segment) const;
-  std::uint64_t bytes_in_use() const noexcept;    // slots in use
-  std::uint64_t bytes_reserved() const noexcept;  // whole segments
+  std::uint64_t bytes_in_use() const noexcept;  // slots in use
+  std::uint64_t bytes_taken() const noexcept;   // whole segments
   std::uint64_t capacity_bytes() const noexcept;
 
  private:

@@ -22,7 +22,7 @@ TEST(DiskSpace, SegmentsAndTheirHeadersStayBelowTheCapacity) {
   }
   EXPECT_EQ(slots.size(), 10 * 15u);
   EXPECT_EQ(space.bytes_in_use(), 150 * 64_KiB);
-  EXPECT_EQ(space.bytes_reserved(), 10_MiB);
+  EXPECT_EQ(space.bytes_taken(), 10_MiB);
 }
 
 TEST(DiskSpace, RecordLargerThanASegmentNeverFits) {
@@ -97,7 +97,7 @@ TEST(DiskSpace, RandomUseAgreesWithAModelAndNeverPassesTheCap) {
         ASSERT_EQ(size_of.emplace(slot.first, size).first->second, size);
       }
       ASSERT_EQ(space.bytes_in_use(), bytes);
-      ASSERT_LE(space.bytes_reserved(), space.capacity_bytes());
+      ASSERT_LE(space.bytes_taken(), space.capacity_bytes());
     }
     DiskSpace recovered(8_MiB, 1_MiB);
     for (const auto& [slot, size] : used)

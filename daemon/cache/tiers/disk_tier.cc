@@ -30,9 +30,9 @@ DiskTier::DiskTier(Options options, std::span<const Port> ports, Catalogue& cata
   }
 }
 
-std::uint64_t DiskTier::reserved_bytes() const noexcept {
+std::uint64_t DiskTier::taken_bytes() const noexcept {
   std::uint64_t bytes = 0;
-  for (const auto& device : devices_) bytes += device->space().bytes_reserved();
+  for (const auto& device : devices_) bytes += device->space().bytes_taken();
   return bytes;
 }
 

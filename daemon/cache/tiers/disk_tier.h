@@ -99,7 +99,7 @@ class DiskTier {
   void forget_namespace(const NamespaceId& id);
 
   const Counts& counts() const noexcept { return counts_; }
-  std::uint64_t reserved_bytes() const noexcept;
+  std::uint64_t taken_bytes() const noexcept;
   std::uint64_t cap_bytes() const noexcept { return options_.segments_bytes * devices_.size(); }
   // Of slots with a record of the tenant's, or being written with one. Those that the index has yet
   // to forget are nobody's.

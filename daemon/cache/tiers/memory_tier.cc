@@ -49,7 +49,7 @@ std::uint64_t MemoryTier::pool_left(TenantId tenant) const noexcept {
 // only where more than one extent is on its way.
 std::uint64_t MemoryTier::left_bytes() const noexcept {
   const std::uint64_t waiting = retiring_bytes_ - std::min(retiring_bytes_, options_.extent_bytes);
-  const std::uint64_t taken = reserved_bytes_ - retiring_bytes_ + waiting;
+  const std::uint64_t taken = taken_bytes_ - retiring_bytes_ + waiting;
   return options_.cap_bytes - std::min(options_.cap_bytes, taken);
 }
 
@@ -117,7 +117,7 @@ MemoryTier::State& MemoryTier::add(std::unique_ptr<storage::Extent> extent, Pool
     if (fresh || state.extent->table().entry(slot).state == storage::SlotState::free)
       state.free_slots.push_back(slot);
   }
-  reserved_bytes_ += shape.bytes;
+  taken_bytes_ += shape.bytes;
   pool_bytes_[pool] += shape.bytes;
   const std::uint64_t used = taken(state) * shape.slot_bytes;
   used_bytes_ += used;
@@ -242,7 +242,7 @@ bool MemoryTier::retire_extent(ExtentId id) {
   retiring_bytes_ += shape.bytes;
   auto gone = [this, bytes = shape.bytes] {
     retiring_bytes_ -= bytes;
-    reserved_bytes_ -= bytes;
+    taken_bytes_ -= bytes;
   };
   if (dispose) {
     dispose(std::move(state.extent), std::move(gone));

@@ -70,7 +70,7 @@ class MemoryTier {
   // A cap above what is taken now ends at once; one below it is reached extent by extent, by
   // whoever empties and retires them (BlockCache::shrink()).
   void set_cap(std::uint64_t bytes);
-  bool over_cap() const noexcept { return reserved_bytes_ - retiring_bytes_ > options_.cap_bytes; }
+  bool over_cap() const noexcept { return taken_bytes_ - retiring_bytes_ > options_.cap_bytes; }
   // No slot of this extent is given out any more, until it is retired or stop_draining(). One at a
   // time.
   void drain(ExtentId id);
@@ -126,7 +126,7 @@ class MemoryTier {
 
   std::uint64_t cap_bytes() const noexcept { return options_.cap_bytes; }
   // Extents, those too that are on their way back to the system.
-  std::uint64_t reserved_bytes() const noexcept { return reserved_bytes_; }
+  std::uint64_t taken_bytes() const noexcept { return taken_bytes_; }
   std::uint64_t used_bytes() const noexcept { return used_bytes_; }    // slots not free
   std::uint64_t blocks() const noexcept { return blocks_; }            // in slots
   std::uint64_t block_bytes() const noexcept { return block_bytes_; }  // of their slots
@@ -221,7 +221,7 @@ class MemoryTier {
   std::uint32_t drained_to_ = 0;
   bool shrinking_ = false;
   bool step_waits_ = false;
-  std::uint64_t reserved_bytes_ = 0;
+  std::uint64_t taken_bytes_ = 0;
   std::uint64_t retiring_bytes_ = 0;  // of them, what is on its way back
   std::uint64_t used_bytes_ = 0;
   std::uint64_t blocks_ = 0;

@@ -83,7 +83,7 @@ TEST_F(GpusTest, each_gpu_has_a_cap_and_an_eviction_order_of_its_own) {
   const auto stays = put_on(1, 4, 1);
   for (Token first = 1000; first < 1000 + 40 * 16; first += 16) put_on(0, 1, first);
   EXPECT_EQ(cache->memory(Tier::device, 0).blocks(), 24U);
-  EXPECT_EQ(cache->memory(Tier::device, 0).reserved_bytes(), 24 * kRecordBytes);
+  EXPECT_EQ(cache->memory(Tier::device, 0).taken_bytes(), 24 * kRecordBytes);
   EXPECT_EQ(cache->memory(Tier::device, 1).blocks(), 4U);
   EXPECT_EQ(cache->memory(Tier::device, 1).block_bytes(), 4 * kRecordBytes);
   EXPECT_EQ(cache->memory(Tier::device, 2).blocks(), 0U);
@@ -170,7 +170,7 @@ TEST_F(HbmTest, extents_are_of_whole_units_and_within_the_cap) {
   ASSERT_EQ(cache->reserve(1, TestCache::kWriter, wide, Tier::device, 1).size(), 1U);
   // What the first extent has left holds 8; of its share this process has what 4 more take left.
   ASSERT_EQ(cache->reserve(1, TestCache::kWriter, ns, Tier::device, 8).size(), 4U);
-  EXPECT_EQ(cache->memory(Tier::device).reserved_bytes(), 24 * kRecordBytes);
+  EXPECT_EQ(cache->memory(Tier::device).taken_bytes(), 24 * kRecordBytes);
 }
 
 TEST(MemoryTierTest, a_system_without_memory_is_not_asked_again_at_once) {
@@ -182,7 +182,7 @@ TEST(MemoryTierTest, a_system_without_memory_is_not_asked_again_at_once) {
   EXPECT_FALSE(tier.take(kRecordBytes));
   EXPECT_FALSE(tier.take(kRecordBytes));
   EXPECT_EQ(asked, 1U);
-  EXPECT_EQ(tier.reserved_bytes(), 0U);
+  EXPECT_EQ(tier.taken_bytes(), 0U);
 }
 
 }  // namespace

@@ -212,14 +212,14 @@ TEST(Loans, an_extent_that_a_lowered_cap_takes_is_asked_for) {
   ASSERT_EQ(lent[0].slots.size(), 8U);
   ASSERT_EQ(cache.put_all(ns, cache.prefix(ns, 24, 1)), 24U);
   MemoryTier& host = cache->memory(Tier::host);
-  ASSERT_EQ(host.reserved_bytes(), 32 * kRecordBytes);
+  ASSERT_EQ(host.taken_bytes(), 32 * kRecordBytes);
   host.set_cap(4 * kRecordBytes);
   for (int i = 0; i < 4 && cache->shrink(); ++i) {
     BlockCache::Recalls recalls;
     cache->recall_for_cap(recalls);
     answer(cache, recalls, lent);
   }
-  EXPECT_EQ(host.reserved_bytes(), 0U);
+  EXPECT_EQ(host.taken_bytes(), 0U);
   EXPECT_TRUE(lent[0].slots.empty());
 }
 

@@ -35,7 +35,7 @@ TEST_F(RoomTest, a_size_class_without_room_empties_the_coldest_extent_of_another
   const auto coldest = cache.find(blocks[39].key())->places[index_of(Tier::host)].container;
   ASSERT_EQ(cache.put_all(wide, cache.prefix(wide, 1, 1)), 1U);
   EXPECT_EQ(retired, std::vector{storage::ExtentId(coldest)});
-  EXPECT_LE(cache->memory(Tier::host).reserved_bytes(), cache->memory(Tier::host).cap_bytes());
+  EXPECT_LE(cache->memory(Tier::host).taken_bytes(), cache->memory(Tier::host).cap_bytes());
 }
 
 TEST_F(RoomTest, an_extent_in_use_is_not_emptied_for_another_size_class) {
@@ -59,7 +59,7 @@ TEST_F(RoomTest, a_size_class_without_room_on_disk_empties_a_cold_segment_of_ano
   cache.store().complete_all();
   EXPECT_TRUE(cache.tiers(block).has(Tier::disk));
   EXPECT_EQ(cache->catalogue().counts(Tier::disk).blocks, 81U);  // one segment of 16 for it
-  EXPECT_LE(cache->disk().reserved_bytes(), cache->disk().cap_bytes());
+  EXPECT_LE(cache->disk().taken_bytes(), cache->disk().cap_bytes());
 }
 
 // Any other removal that completed ended the wait for the segment, and the next one was emptied

@@ -38,14 +38,14 @@ class ShrinkTest : public ::testing::Test {
 TEST_F(ShrinkTest, a_lower_cap_is_reached_by_giving_whole_extents_back) {
   host().set_cap(kExtent);
   EXPECT_TRUE(cache->shrink());
-  EXPECT_EQ(host().reserved_bytes(), kExtent);
+  EXPECT_EQ(host().taken_bytes(), kExtent);
   EXPECT_EQ(cache->catalogue().counts(Tier::host).blocks, 16U);
   EXPECT_EQ(cache->catalogue().counts(Tier::host).evictions(), 16U);
   EXPECT_FALSE(cache->shrink());
   // What left memory is on disk, and the tier takes new blocks within its cap.
   EXPECT_EQ(cache->catalogue().counts(Tier::disk).blocks, 32U);
   EXPECT_EQ(cache.put_all(ns, cache.prefix(ns, 4, 5000)), 4U);
-  EXPECT_EQ(host().reserved_bytes(), kExtent);
+  EXPECT_EQ(host().taken_bytes(), kExtent);
 }
 
 TEST_F(ShrinkTest, the_extent_with_the_fewest_held_blocks_goes) {
@@ -65,11 +65,11 @@ TEST_F(ShrinkTest, held_blocks_stay_and_their_extent_goes_once_they_are_let_go) 
   host().set_cap(kExtent);
   EXPECT_TRUE(cache->shrink());
   EXPECT_EQ(cache->catalogue().counts(Tier::host).blocks, 32U);
-  EXPECT_EQ(host().reserved_bytes(), 2 * kExtent);
+  EXPECT_EQ(host().taken_bytes(), 2 * kExtent);
   cache->release(1, grant.lease);
   EXPECT_TRUE(cache->shrink());
   EXPECT_FALSE(cache->shrink());
-  EXPECT_EQ(host().reserved_bytes(), kExtent);
+  EXPECT_EQ(host().taken_bytes(), kExtent);
 }
 
 TEST_F(ShrinkTest, slots_of_an_extent_that_is_to_go_are_given_to_nobody) {
@@ -97,7 +97,7 @@ TEST_F(ShrinkTest, a_cap_raised_again_ends_it) {
   EXPECT_FALSE(host().draining());
   cache->release(1, grant.lease);
   EXPECT_EQ(cache.put_all(ns, cache.prefix(ns, 32, 5000)), 32U);
-  EXPECT_EQ(host().reserved_bytes(), 4 * kExtent);
+  EXPECT_EQ(host().taken_bytes(), 4 * kExtent);
   EXPECT_EQ(cache->catalogue().counts(Tier::host).blocks, 64U);
 }
 
@@ -109,23 +109,23 @@ TEST_F(ShrinkTest, an_extent_counts_until_whoever_uses_it_still_has_let_go_of_it
   };
   host().set_cap(4 * kExtent);
   put_each(32, 5000);
-  ASSERT_EQ(host().reserved_bytes(), 4 * kExtent);
+  ASSERT_EQ(host().taken_bytes(), 4 * kExtent);
   host().set_cap(kExtent);
   for (int extent = 0; extent < 3; ++extent) EXPECT_TRUE(cache->shrink());
   EXPECT_FALSE(cache->shrink()) << "enough is on its way";
   ASSERT_EQ(going.size(), 3U);
-  EXPECT_EQ(host().reserved_bytes(), 4 * kExtent);
+  EXPECT_EQ(host().taken_bytes(), 4 * kExtent);
   // One of them is not held against what comes, so that sizes can change at once; no more is.
   host().set_cap(4 * kExtent);
   put_each(40, 9000);
-  EXPECT_EQ(host().reserved_bytes(), 5 * kExtent);
+  EXPECT_EQ(host().taken_bytes(), 5 * kExtent);
   for (auto& [extent, gone] : going) {
     extent.reset();
     gone();
   }
-  EXPECT_EQ(host().reserved_bytes(), 2 * kExtent);
+  EXPECT_EQ(host().taken_bytes(), 2 * kExtent);
   put_each(40, 20'000);
-  EXPECT_EQ(host().reserved_bytes(), 4 * kExtent);
+  EXPECT_EQ(host().taken_bytes(), 4 * kExtent);
 }
 
 // All slots of the tier were looked at, and all of its extents evicted, in one turn.
@@ -135,13 +135,13 @@ TEST_F(ShrinkTest, a_cap_is_reached_an_extent_a_turn_and_each_says_whether_to_go
   cache.store().complete_all();
   host().set_cap(2 * kExtent);
   std::size_t steps = 0;
-  for (std::uint64_t before = host().reserved_bytes(); cache->shrink(); ++steps) {
+  for (std::uint64_t before = host().taken_bytes(); cache->shrink(); ++steps) {
     EXPECT_TRUE(cache->shrink_goes_on());
-    EXPECT_LE(before - host().reserved_bytes(), kExtent);
-    before = host().reserved_bytes();
+    EXPECT_LE(before - host().taken_bytes(), kExtent);
+    before = host().taken_bytes();
   }
   EXPECT_GE(steps, 5U);
-  EXPECT_EQ(host().reserved_bytes(), 2 * kExtent);
+  EXPECT_EQ(host().taken_bytes(), 2 * kExtent);
   EXPECT_FALSE(cache->shrink_goes_on());
 }
 

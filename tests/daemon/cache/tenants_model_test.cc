@@ -162,7 +162,7 @@ class TenantRun {
           << name(of.first) << ", tenant " << of.second;
     for (const Tier tier : {Tier::device, Tier::host}) {
       MemoryTier& memory = cache_->memory(tier);
-      EXPECT_LE(memory.reserved_bytes(), memory.cap_bytes());
+      EXPECT_LE(memory.taken_bytes(), memory.cap_bytes());
       cache_->catalogue().each([&](BlockId id) {
         const Block& block = cache_->catalogue().block(id);
         if (!block.tiers.has(tier)) return true;

@@ -140,7 +140,7 @@ TEST_F(TenantsTest, whole_extents_go_to_a_tenant_that_has_less_than_its_guarante
   for (Token i = 0; i < 40; ++i) put_all(cache, other, cache.prefix(other, 1, 90001 + 100 * i));
   EXPECT_EQ(used(cache, 0), 24U);
   EXPECT_EQ(used(cache, 1), 16U);
-  EXPECT_EQ(cache->memory(Tier::host).reserved_bytes(), cache->memory(Tier::host).cap_bytes());
+  EXPECT_EQ(cache->memory(Tier::host).taken_bytes(), cache->memory(Tier::host).cap_bytes());
 }
 
 TEST_F(TenantsTest, a_quota_that_is_lowered_is_kept_from_the_next_trim_on) {

@@ -293,7 +293,7 @@ void CacheModel::check_slots(Tier tier) {
   });
   const MemoryTier& memory = cache_->memory(tier);
   if (memory.used_bytes() != used) fault("used bytes of ", kvtier::name(tier));
-  if (memory.reserved_bytes() > memory.cap_bytes()) fault(kvtier::name(tier), " past its cap");
+  if (memory.taken_bytes() > memory.cap_bytes()) fault(kvtier::name(tier), " past its cap");
 }
 
 void CacheModel::check_orders() {
@@ -306,7 +306,7 @@ void CacheModel::check_orders() {
 }
 
 void CacheModel::check_totals() {
-  if (cache_->disk().reserved_bytes() > cache_->disk().cap_bytes()) fault("disk past its cap");
+  if (cache_->disk().taken_bytes() > cache_->disk().cap_bytes()) fault("disk past its cap");
   if (cache_->leases() != leases_.size()) fault("leases");
   if (cache_->disk().queued() != waiting_writes()) fault("writes waiting");
   if (cache_->disk().counts().dropped_writes != dropped_writes_) fault("dropped writes");
