@@ -148,6 +148,10 @@ def breaches(tree):
     for name in pages:
         if name.startswith("docs/") and name not in linked and name != INDEXES[0]:
             yield f"{name}:1: no index ({', '.join(INDEXES)}) links to it"
+    guide = tree.read("docs/guide.md")
+    for alert in re.findall(r"- alert: (\w+)", tree.read("docs/monitoring/kvtier-alerts.yml")):
+        if f"| {alert} |" not in guide:
+            yield f"docs/guide.md:1: says nothing of the alert {alert}"
     if (lines := len(tree.read(MAP).splitlines())) > MAP_LINES_MAX:
         yield f"{MAP}:{lines}: more than {MAP_LINES_MAX} lines: a map, and docs/internals for the rest"
 
