@@ -27,6 +27,13 @@ if(KVTIER_SANITIZE)
   endif()
 endif()
 
+option(KVTIER_COVERAGE "Have the programs count which lines they ran, for gcovr" OFF)
+if(KVTIER_COVERAGE)
+  # Threads count without locks unless told, and lose, or go below zero.
+  add_compile_options(--coverage -fprofile-update=atomic)
+  add_link_options(--coverage)
+endif()
+
 option(KVTIER_FUZZ "Build the libFuzzer programs of tests/fuzz (needs clang)" OFF)
 if(KVTIER_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")

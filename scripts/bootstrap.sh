@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs every Debian package that building, testing and the demo need, by name. Runs as root, or through
-# sudo from another account. With nothing missing it changes nothing and needs no rights.
+# Installs every Debian package that building, testing and the demo need, by name, and those that are given. Runs as
+# root, or through sudo from another account. With nothing missing it changes nothing and needs no rights.
 set -euo pipefail
 
 packages=(
@@ -11,7 +11,7 @@ packages=(
 )
 
 missing=()
-for package in "${packages[@]}"; do
+for package in "${packages[@]}" "$@"; do
   status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
   [[ $status == installed ]] || missing+=("$package")
 done

@@ -4,6 +4,8 @@
   scripts/check-structure.py [--tree DIR]
 
 Prints every breach as FILE:LINE: and ends with 1 if there is one. `--tree` checks another copy of the sources.
+What it reads is text, not C++: a class is known by the definitions of its methods at the start of a line, which is
+where clang-format puts them.
 """
 import argparse
 import pathlib
@@ -46,7 +48,8 @@ ARROWS = {
                         "daemon/peers/"],
     "daemon/session/": ["core/", "storage/memory/", "daemon/limits.h", "daemon/telemetry.h", "daemon/config/",
                         "daemon/cache/", "daemon/peers/", "daemon/restart/"],
-    "daemon/server/": ["core/", "storage/", "daemon/"],
+    "daemon/server/": ["core/", "storage/", "daemon/limits.h", "daemon/telemetry.h", "daemon/kill_at", "daemon/config/",
+                       "daemon/cache/", "daemon/peers/", "daemon/restart/", "daemon/session/"],
     "daemon/ops/": ["core/", "daemon/limits.h", "daemon/telemetry.h", "daemon/config/", "daemon/server/"],
     "daemon/service/": ["core/", "daemon/limits.h", "daemon/config/", "daemon/server/"],
     "daemon/main.cc": ["core/", "daemon/"],
@@ -58,7 +61,9 @@ ARROWS = {
     "engine_adapter/reference/model/": ["core/", "client/include/", "kernels/", "engine_adapter/reference/files/",
                                         "engine_adapter/reference/tokenizer/"],
     "engine_adapter/reference/scheduler/": ["core/", "client/include/", "engine_adapter/reference/model/"],
-    "engine_adapter/reference/server/": ["core/", "client/include/", "engine_adapter/reference/"],
+    "engine_adapter/reference/server/": ["core/", "client/include/", "engine_adapter/reference/files/",
+                                         "engine_adapter/reference/tokenizer/", "engine_adapter/reference/template/",
+                                         "engine_adapter/reference/model/", "engine_adapter/reference/scheduler/"],
     "engine_adapter/reference/cli/": ["core/", "client/include/", "kernels/", "ctl/", "daemon/config/",
                                       "engine_adapter/reference/"],
     "engine_adapter/warm/": ["core/", "engine_adapter/reference/files/", "engine_adapter/reference/tokenizer/",
@@ -69,16 +74,23 @@ ARROWS = {
 
 # Made by the build, in folders of the same names.
 GENERATED = {"core/wire/kvtier.capnp.h", "daemon/version.h", "daemon/ops/status_page.h"}
+# Where headers are that are included by another name: <kvtier/client.h>.
+PUBLIC = ("core/include/", "client/include/")
 
 SOURCES_MAX = 25   # in a folder
 LINES_MAX = 500    # in a file
-PLACES_MAX = 2     # .cc files that define a class's methods
+PLACES_MAX = 2     # sources that define a class's methods
 
 SOURCE = re.compile(r"\.(cc|h|cu|cuh|inc|capnp)$")
-COUNTED = re.compile(r"\.(cc|h|cu|cuh|inc|capnp|py|sh)$")
-INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
-# A method defined out of its class, at the start of a line: `Type Class::method(`.
-METHOD = re.compile(r"^(?:[\w\[][\w:<>,*&\[\] ]*[ *&])?([A-Z]\w+)::~?\w+\(")
+COUNTED = re.compile(r"\.(cc|h|cu|cuh|inc|capnp|py|sh|cmake|html)$|(^|/)CMakeLists\.txt$")
+# A source by another suffix would be seen by none of the checks, nor by those of the format.
+OTHER_SUFFIX = re.compile(r"\.(c|cpp|cxx|c\+\+|hh|hpp|hxx|ipp|tcc)$")
+INCLUDE = re.compile(r'^\s*#\s*(?:include(?:_next)?|import)\s*(?:"([^"]+)"|<([^>]+)>|(\w+))')
+NAMESPACE = re.compile(r"^(?:inline )?namespace\b([^{};=]*)\{(.*)$")
+NAMESPACE_END = re.compile(r"^\}\s*// namespace")
+ARGUMENTS = re.compile(r"<[^<>]*>")
+# A method defined out of its class, at the start of a line and without its template arguments: `Type Class::method(`.
+METHOD = re.compile(r"^(?:[\w\[][\w:*&\[\] ]*[ *&])?(?:[a-z]\w*::)*([A-Z]\w*(?:::[A-Z]\w*)*)::(?:~?\w+|operator[^\w(].*?|operator \w+)\(")
 
 
 def rule_for(path):
@@ -87,65 +99,105 @@ def rule_for(path):
 
 
 def resolve(include, files):
-    for place in ("", "core/include/", "client/include/"):
+    """The file of ours that is meant, or None."""
+    for place in ("", *PUBLIC):
         if place + include in files:
             return place + include
     return include if include in GENERATED else None
 
 
+def included(lines, files):
+    """(line number, as it is written, the file of ours or None) of each include that is, or looks like, one of ours."""
+    for number, line in enumerate(lines, 1):
+        if not (match := INCLUDE.match(line)):
+            continue
+        quoted, angled, macro = match.groups()
+        target = resolve(quoted or angled or "", files)
+        if target or not angled:
+            yield number, quoted or angled or macro, target
+
+
+def classes_defined(name, lines):
+    """What tells apart each class that has methods defined here: its top folder, its namespace and its name."""
+    namespaces = []
+    for line in lines:
+        if match := NAMESPACE.match(line):
+            if not match[2].rstrip().endswith("}"):
+                namespaces.append(match[1].strip())
+        elif NAMESPACE_END.match(line) and namespaces:
+            namespaces.pop()
+        else:
+            while (shorter := ARGUMENTS.sub("", line)) != line:
+                line = shorter
+            if match := METHOD.match(line):
+                # What is in a namespace without a name is another class in every file.
+                yield (name.split("/")[0], "::".join(namespaces), match[1], name if "" in namespaces else "")
+
+
+def wrong_includes(name, lines, files):
+    if (rule := rule_for(name)) is None:
+        yield f"{name}:1: a folder that the table of {pathlib.Path(__file__).name} does not know"
+        return
+    for number, written, target in included(lines, files):
+        if target is None:
+            yield f"{name}:{number}: \"{written}\" is not a path from the top of the tree"
+            continue
+        to = rule_for(target)
+        if to not in (rule, None) and not any(target.startswith(allowed) for allowed in ARROWS[rule]):
+            yield f"{name}:{number}: {rule} may not include {to} (\"{written}\")"
+
+
 def breaches(tree, names):
     files = set(names)
-    sources_in = {}
-    places = {}
+    sources_in, places = {}, {}
     for name in names:
+        if OTHER_SUFFIX.search(name):
+            yield f"{name}:1: sources here are called .cc, .h, .cu, .cuh or .inc"
         if not COUNTED.search(name):
             continue
-        try:
-            lines = (tree / name).read_text(encoding="utf-8").splitlines()
-        except FileNotFoundError:
-            continue
+        lines = (tree / name).read_text(encoding="utf-8", errors="replace").splitlines()
         if len(lines) > LINES_MAX:
             yield f"{name}:{len(lines)}: more than {LINES_MAX} lines: cut it where it does two things"
         if not SOURCE.search(name):
             continue
         folder = name.rpartition("/")[0]
         sources_in[folder] = sources_in.get(folder, 0) + 1
-        rule = rule_for(name)
-        if rule is None:
-            yield f"{name}:1: a folder that the table of {pathlib.Path(__file__).name} does not know"
-            continue
-        for number, line in enumerate(lines, 1):
-            if match := METHOD.match(line):
-                if name.endswith(".cc"):
-                    places.setdefault((name.split("/")[0], match[1]), set()).add(name)
-            if not (match := INCLUDE.match(line)):
-                continue
-            target = resolve(match[1], files)
-            if target is None:
-                yield f"{name}:{number}: \"{match[1]}\" is not a path from the top of the tree"
-            elif rule_for(target) != rule and not any(target.startswith(to) for to in ARROWS[rule]):
-                yield f"{name}:{number}: {rule} may not include {rule_for(target)} (\"{match[1]}\")"
+        yield from wrong_includes(name, lines, files)
+        if name.endswith((".cc", ".cu")):
+            for klass in classes_defined(name, lines):
+                places.setdefault(klass, set()).add(name)
     for folder, count in sorted(sources_in.items()):
         if count > SOURCES_MAX:
             yield f"{folder}:1: {count} sources, more than {SOURCES_MAX}: which of them belong together?"
-    for (_, klass), where in sorted(places.items()):
+    for (_, _, klass, _), where in sorted(places.items()):
         if len(where) > PLACES_MAX:
-            yield f"{sorted(where)[0]}:1: {klass} is in {len(where)} files, more than {PLACES_MAX}: {' '.join(sorted(where))}"
+            where = sorted(where)
+            yield f"{where[0]}:1: {klass} is in {len(where)} files, more than {PLACES_MAX}: {' '.join(where)}"
+    if not sources_in:
+        yield f"{tree}:1: there are no sources here"
+
+
+def names_in(tree):
+    """Every file that is, or could be, committed. Where Git does not answer for this folder, every file in it."""
+    def git(*arguments):
+        return subprocess.run(["git", "-C", tree, *arguments], capture_output=True, text=True, check=True).stdout
+
+    try:
+        if pathlib.Path(git("rev-parse", "--show-toplevel").rstrip("\n")).resolve() == tree:
+            listed = git("ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
+            return sorted({name for name in listed if (tree / name).is_file()})
+    except (OSError, subprocess.CalledProcessError):
+        pass
+    names = (path.relative_to(tree) for path in tree.rglob("*") if path.is_file())
+    return sorted(str(name) for name in names if name.parts[0] not in ("build", ".git"))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     here = pathlib.Path(__file__).resolve().parent.parent
     parser.add_argument("--tree", type=pathlib.Path, default=here, help="what to check (default: the tree it is in)")
-    tree = parser.parse_args().tree
-    try:
-        listed = subprocess.run(["git", "-C", tree, "ls-files", "--cached", "--others", "--exclude-standard"],
-                                capture_output=True, text=True, check=True).stdout.split("\n")
-        names = [name for name in listed if name]
-    except (OSError, subprocess.CalledProcessError):
-        names = [str(path.relative_to(tree)) for path in tree.rglob("*")
-                 if path.is_file() and path.relative_to(tree).parts[0] != "build"]
-    found = list(breaches(tree, sorted(names)))
+    tree = parser.parse_args().tree.resolve()
+    found = list(breaches(tree, names_in(tree)))
     for breach in found:
         print(breach)
     print(f"structure: {len(found)} breaches", file=sys.stderr)

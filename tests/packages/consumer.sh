@@ -27,12 +27,18 @@ if [[ -n $missing ]]; then
   exit 1
 fi
 
-cmake -S "$here" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$work/usr" -DCMAKE_BUILD_TYPE=Debug >/dev/null
+# A library that was built with a sanitizer wants its program to have the sanitizer's runtime.
+flags=()
+sanitizers=$(sed -n 's/^KVTIER_SANITIZE:STRING=//p' "$build/CMakeCache.txt")
+[[ -z $sanitizers ]] || flags=("-fsanitize=$sanitizers")
+
+cmake -S "$here" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$work/usr" -DCMAKE_BUILD_TYPE=Debug \
+  -DCMAKE_CXX_FLAGS="${flags[*]}" >/dev/null
 cmake --build "$work/cmake" >/dev/null
 export PKG_CONFIG_PATH
 PKG_CONFIG_PATH=$(dirname "$work"/usr/lib/*/pkgconfig/libkvtier.pc)
 # shellcheck disable=SC2046
-${CXX:-c++} -std=c++20 "$here/example.cc" -o "$work/by-pkg-config" $(pkg-config --cflags --libs libkvtier)
+${CXX:-c++} -std=c++20 "${flags[@]}" "$here/example.cc" -o "$work/by-pkg-config" $(pkg-config --cflags --libs libkvtier)
 
 cat > "$work/kvtierd.toml" <<END
 socket = "$work/socket"
