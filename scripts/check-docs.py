@@ -136,6 +136,10 @@ def breaches(tree):
                 yield f"{name}:1: no `Status:` line as in docs/adr/template.md"
             if [line for line in lines if line in SECTIONS] != list(SECTIONS):
                 yield f"{name}:1: not the sections of docs/adr/template.md, in their order"
+            if DECISION.match(name)[1] != "template":
+                title, status = lines[0].partition(". ")[2], next((line[8:] for line in lines[:4] if STATUS.match(line)), "")
+                if f"[{title}]({name.rpartition('/')[2]}) | {status} |" not in tree.read(INDEXES[1]):
+                    yield f"{INDEXES[1]}:1: not the title and status of {name}"
     linked = set()
     for index in INDEXES:
         if index not in tree.files:
