@@ -51,7 +51,10 @@ Result<void> only_known(const Json& object, const std::array<const char*, N>& kn
   for (const auto& [key, value] : object.items()) {
     if (std::ranges::find(known, key) != known.end()) continue;
     std::string choices;
-    for (const char* one : known) choices += (choices.empty() ? "" : ", ") + std::string(one);
+    for (const char* one : known) {
+      if (!choices.empty()) choices += ", ";
+      choices += one;
+    }
     return make_error(Errc::invalid, where + ": no key is called '" + key + "': " + choices);
   }
   return {};

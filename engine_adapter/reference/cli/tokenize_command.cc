@@ -17,7 +17,7 @@ Result<std::vector<Token>> tokens_of_line(const Tokenizer& tokenizer, const std:
   const auto text = parse_json(line, where);
   if (!text) return text.error();
   if (!text->is_string()) return make_error(Errc::malformed, where + ": not a JSON text");
-  const auto tokens = tokenizer.encode(text->get_ref<const std::string&>());
+  auto tokens = tokenizer.encode(text->get_ref<const std::string&>());
   if (!tokens) return make_error(tokens.error().code, where + ": " + tokens.error().message);
   return tokens;
 }
