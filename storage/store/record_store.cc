@@ -16,7 +16,7 @@
 #include "storage/index/rebuild.h"
 #include "storage/index/segments.h"
 #include "storage/index/store_directory.h"
-#include "storage/store/store_loop.h"
+#include "storage/store/thread/store_loop.h"
 
 namespace kvtier::storage {
 namespace {

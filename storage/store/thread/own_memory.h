@@ -1,5 +1,10 @@
 // Buffers of the store's own, which no client can reach: kPartsMax parts of one registered mapping,
 // as large as the largest record that was read into them so far.
+//
+// Owned by the part of the store's thread that reads into it. It holds:
+// - A part is one transfer's and what follows it, from its taking until give_back().
+// - The mapping grows only while no part is in use, and has one buffer number on the device while
+//   there is one.
 #pragma once
 
 #include <array>
@@ -8,8 +13,8 @@
 #include <span>
 
 #include "core/base/fd.h"
-#include "storage/device/block_device.h"
-#include "storage/store/record_store.h"
+#include "storage/store/thread/ring_extents.h"
+#include "storage/store/thread/segment_files.h"
 
 namespace kvtier::storage {
 
@@ -17,14 +22,20 @@ class OwnMemory {
  public:
   static constexpr std::uint32_t kPartsMax = kScrubsMax;
 
+  // `number` names the mapping on the device: one of the last, for extents take theirs from the
+  // first on.
+  OwnMemory(StoreShared& shared, BufferNumbers& numbers, BufferId number)
+      : shared_(shared), numbers_(numbers), number_(number) {}
+
   // Whether a record of so many bytes can be taken in now: a part is free, and large enough or no
   // part is in use.
   bool has_room(std::uint64_t bytes) const noexcept;
-  // Requires has_room(). `buffer` names the mapping on the device if it has to be made. Errors: io.
-  Result<std::uint32_t> take(BlockDevice& device, BufferId buffer, std::uint64_t bytes);
+  // A read of a record into a part that is taken for it. Requires has_room(). Errors: invalid (does
+  // not fit), corrupt, unavailable, no_space (too many buffers), io.
+  Result<BlockDevice::Transfer> read_from(SegmentFiles& files, DiskLocation from,
+                                          std::uint64_t slot_bytes, std::uint64_t record_bytes);
   void give_back(std::uint32_t part) noexcept;
 
-  std::optional<BufferId> buffer() const noexcept { return buffer_; }
   std::span<std::byte> part(std::uint32_t index) const noexcept {
     return mapping_.bytes().subspan(index * part_bytes_, part_bytes_);
   }
@@ -35,11 +46,15 @@ class OwnMemory {
   }
 
  private:
-  Result<void> grow(BlockDevice& device, BufferId buffer, std::uint64_t bytes);
+  Result<std::uint32_t> take(std::uint64_t bytes);
+  Result<void> grow(std::uint64_t bytes);
 
+  StoreShared& shared_;
+  BufferNumbers& numbers_;
+  const BufferId number_;
   UniqueFd memory_;
   Mapping mapping_;
-  std::optional<BufferId> buffer_;
+  bool on_device_ = false;
   std::uint64_t part_bytes_ = 0;
   std::uint32_t in_use_ = 0;
   std::array<bool, kPartsMax> used_{};

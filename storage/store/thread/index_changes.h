@@ -1,0 +1,63 @@
+// Changes of the index: those of a turn go into one batch, and what could not be made is made up
+// for before the store is online again.
+//
+// Owned by the loop, on the store's thread. It holds:
+// - What waits for a change (`Then`) is called once, after the commit that made it or could not.
+// - A key that the index may name although it should not is remembered until an erase of it was
+//   committed; a namespace that was told is remembered until it was.
+// - An index that fails takes the store offline.
+// It never decides what is to be indexed.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "storage/index/index.h"
+#include "storage/store/thread/availability.h"
+
+namespace kvtier::storage {
+
+class IndexChanges {
+ public:
+  using Then = std::function<void(const Result<void>&)>;
+
+  IndexChanges(Availability& availability, Index& index)
+      : availability_(availability), index_(index) {}
+
+  // Of this turn's batch, and who waits for it.
+  void put(const DiskEntry& entry) { batch_.put(entry); }
+  void erase(std::span<const Key> keys);
+  void when_committed(Then then) { on_commit_.push_back(std::move(then)); }
+  // Dropped while it is offline.
+  void touch(std::span<const std::pair<Key, std::uint64_t>> stamps);
+  void put_namespace(NamespaceCommand&& known);
+  void commit();
+
+  // At once: of what these writes replace, what the index still has where they go to. Nothing then
+  // points to what is being overwritten. Errors: unavailable (it is offline now).
+  Result<void> erase_replaced(const std::deque<WriteCommand>& commands);
+
+  // They are erased before the store is online again.
+  void erase_on_return(std::span<const Key> keys);
+  // On the way back: the index as it is on disk, then what is owed to it. Errors: as
+  // Index::revive() and commit().
+  Result<void> revive();
+  Result<void> make_up();
+
+  bool has_room() const { return index_.has_room(); }
+  Result<void> sync();
+
+ private:
+  Availability& availability_;
+  Index& index_;
+  Index::Batch batch_;
+  std::vector<Then> on_commit_;
+  std::vector<NamespaceCommand> namespaces_unsaved_;
+  std::vector<Key> keys_to_erase_;
+};
+
+}  // namespace kvtier::storage
