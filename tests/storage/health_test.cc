@@ -1,5 +1,5 @@
 // A device or directory that fails as a whole: the store goes offline, says so, and comes back.
-#include "storage/store/thread/health.h"
+#include "storage/store/health.h"
 
 #include <gtest/gtest.h>
 

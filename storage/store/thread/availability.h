@@ -13,7 +13,7 @@
 #include <functional>
 #include <string>
 
-#include "storage/store/thread/health.h"
+#include "storage/store/health.h"
 #include "storage/store/thread/shared.h"
 
 namespace kvtier::storage {

@@ -18,7 +18,7 @@
 #include <unordered_map>
 
 #include "storage/store/thread/shared.h"
-#include "storage/store/thread/workers.h"
+#include "storage/store/workers.h"
 
 namespace kvtier::storage {
 

@@ -18,8 +18,8 @@
 #include "storage/store/thread/scrubs.h"
 #include "storage/store/thread/segment_files.h"
 #include "storage/store/thread/shared.h"
-#include "storage/store/thread/workers.h"
 #include "storage/store/thread/writes.h"
+#include "storage/store/workers.h"
 
 namespace kvtier::storage {
 

@@ -1,4 +1,4 @@
-#include "storage/store/thread/workers.h"
+#include "storage/store/workers.h"
 
 #include <utility>
 

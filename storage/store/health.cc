@@ -1,4 +1,4 @@
-#include "storage/store/thread/health.h"
+#include "storage/store/health.h"
 
 #include <sys/stat.h>
 #include <sys/statvfs.h>
