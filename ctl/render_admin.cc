@@ -140,7 +140,7 @@ std::string render_quotas(const Json& quotas) {
   for (const Json& t : quotas["tenants"]) {
     const std::string tenant = t["tenant"].get<std::string>();
     for (const auto& [tier, used] : t["used_bytes"].items()) {
-      const auto bytes = [&](const char* field) {
+      const auto bytes = [&t, &tier = tier](const char* field) {
         const Json value = t[field].value(tier, Json());
         return value.is_null() ? std::string("-") : human_bytes(value.get<std::uint64_t>());
       };

@@ -63,9 +63,10 @@ Monitor::Monitor(const Config::Http& config, asio::io_context& control, Take tak
       control_(control),
       take_(std::move(take)),
       problems_(std::move(problems)),
-      server_(io_, config.hosts, [this](const std::string& path, std::function<void(HttpReply)> r) {
-        answer(path, r);
-      }) {}
+      server_(io_, config.hosts,
+              [this](const std::string& path, const std::function<void(HttpReply)>& reply) {
+                answer(path, reply);
+              }) {}
 
 Monitor::~Monitor() {
   io_.stop();

@@ -29,7 +29,7 @@ void AdminJobs::run_while(const std::shared_ptr<Step>& step) {
 }
 
 Result<void> AdminJobs::drop(Selection selection, TierSet tiers, bool force, Done<Removed> done) {
-  constexpr TierSet kAll{(1U << kTiers) - 1};
+  static constexpr TierSet kAll{(1U << kTiers) - 1};
   if (force && tiers != kAll)
     return make_error(Errc::invalid, "what is in use can only be dropped from all tiers");
   const std::string unknown = cache_.disk().unknown_directory();
@@ -109,7 +109,7 @@ Result<void> AdminJobs::invalidate(NamespaceFilter filter, Done<Invalidated> don
   auto closed = cache_.close_namespaces(filter);
   for (const std::uint16_t ns : closed)
     so_far.namespaces.push_back(cache_.catalogue().namespaces()[ns].id);
-  constexpr TierSet kAll{(1U << kTiers) - 1};
+  static constexpr TierSet kAll{(1U << kTiers) - 1};
   run([this, walk = std::move(*walk), so_far = std::move(so_far), closed = std::move(closed),
        done = std::move(done)]() mutable {
     // Each is told to all sessions, of which there may be thousands too.

@@ -11,7 +11,7 @@ std::vector<BlockId> oldest_first(const Catalogue& catalogue, std::span<Recovere
   };
   const bool any_orphan = catalogue.namespaces().orphan_blocks() != 0;
   const auto others =
-      any_orphan ? std::ranges::partition(blocks, is_orphan).begin() : blocks.begin();
+      any_orphan ? std::partition(blocks.begin(), blocks.end(), is_orphan) : blocks.begin();
   const auto older = [](const Recovered& a, const Recovered& b) {
     return std::pair(a.last_access, b.block_index) < std::pair(b.last_access, a.block_index);
   };

@@ -66,7 +66,8 @@ void Namespaces::vacate(std::uint16_t number) {
 
 std::vector<NamespaceId> Namespaces::forget_unused() {
   std::vector<NamespaceId> forgotten;
-  for (std::uint16_t number = 0; number < known_.size(); ++number) {
+  for (std::size_t at = 0; at < known_.size(); ++at) {
+    const auto number = static_cast<std::uint16_t>(at);
     const KnownNamespace& known = known_[number];
     if (known.vacant || !known.unused()) continue;
     const NamespaceId id = known.id;

@@ -15,13 +15,13 @@ using storage::DiskLocation;
 
 DiskTier::DiskTier(Options options, std::span<const Port> ports, Catalogue& catalogue,
                    MemoryTier& host)
-    : options_(options), catalogue_(catalogue), host_(host) {
+    : options_(std::move(options)), catalogue_(catalogue), host_(host) {
   KVTIER_CHECK(ports.size() <= limits::kDisksMax);
   for (const Port& port : ports) {
     const auto number = static_cast<std::uint32_t>(devices_.size());
     devices_.push_back(
-        std::make_unique<DiskDevice>(DiskDevice::Options{port.directory, options.segments_bytes,
-                                                         options.segment_bytes, options.now},
+        std::make_unique<DiskDevice>(DiskDevice::Options{port.directory, options_.segments_bytes,
+                                                         options_.segment_bytes, options_.now},
                                      *port.store));
     online_ |= 1U << number;
     port.store->on_health([this, number](bool online, const std::string& why) {

@@ -185,10 +185,12 @@ void Llama::attend(std::uint32_t layer, const LlamaLayer& weights, const LayerGa
   apply(weights.k, normed_.data(), k_.data(), kv_size, hidden);
   apply(weights.v, normed_.data(), v_.data(), kv_size, hidden);
   if (config_.qk_norm) {
-    kernels_.rms_norm(q_.data(), weights.q_norm.data(), q_.data(), rows_ * config_.heads,
-                      config_.head_dim, config_.rms_norm_eps, nullptr);
-    kernels_.rms_norm(k_.data(), weights.k_norm.data(), k_.data(), rows_ * config_.kv_heads,
-                      config_.head_dim, config_.rms_norm_eps, nullptr);
+    kernels_.rms_norm(q_.data(), weights.q_norm.data(), q_.data(),
+                      std::size_t{rows_} * config_.heads, config_.head_dim, config_.rms_norm_eps,
+                      nullptr);
+    kernels_.rms_norm(k_.data(), weights.k_norm.data(), k_.data(),
+                      std::size_t{rows_} * config_.kv_heads, config_.head_dim, config_.rms_norm_eps,
+                      nullptr);
   }
   kernels_.rope(q_.data(), rows_, config_.heads, config_.head_dim, positions_.data(),
                 inverse_frequencies_.data(), nullptr);

@@ -8,7 +8,7 @@ namespace kvtier::engine::server {
 
 namespace asio = boost::asio;
 
-Exchange::Exchange(asio::any_io_executor executor)
+Exchange::Exchange(const asio::any_io_executor& executor)
     : executor_(executor), changed_(executor, asio::steady_timer::time_point::max()) {}
 
 class Exchange::Listener final : public RequestListener {

@@ -27,7 +27,7 @@ struct Event {
 class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
   // `executor` runs one thing at a time: the connection's strand.
-  explicit Exchange(boost::asio::any_io_executor executor);
+  explicit Exchange(const boost::asio::any_io_executor& executor);
 
   // To be told about request `part`, on the engine's thread.
   std::shared_ptr<RequestListener> listener(std::uint32_t part);

@@ -134,7 +134,7 @@ void Histogram::write(const char* name, const char* help, const std::string& lab
   out += std::string(name) + "_count{" + labels + "} " + std::to_string(below) + "\n";
 }
 
-ServerMetrics::ServerMetrics(std::string model_name)
+ServerMetrics::ServerMetrics(const std::string& model_name)
     : labels_("model_name=\"" + escaped(model_name) + "\""),
       first_token_(kFirstTokenBounds),
       next_token_(kNextTokenBounds),

@@ -31,7 +31,7 @@ class Histogram {
 
 class ServerMetrics {
  public:
-  explicit ServerMetrics(std::string model_name);
+  explicit ServerMetrics(const std::string& model_name);
 
   void first_token(std::chrono::nanoseconds after);
   void next_token(std::chrono::nanoseconds after);

@@ -23,7 +23,7 @@ Template::~Template() = default;
 Template::Template(Template&&) noexcept = default;
 Template& Template::operator=(Template&&) noexcept = default;
 
-Result<Template> Template::compile(std::string_view source, std::string where) {
+Result<Template> Template::compile(std::string_view source, const std::string& where) {
   try {
     return Template(std::make_unique<Tree>(Tree{parse(source)}), where);
   } catch (const Fault& fault) {

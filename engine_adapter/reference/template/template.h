@@ -16,7 +16,7 @@ namespace kvtier::jinja {
 class Template {
  public:
   // `where` names the template in errors. Errors: invalid, with the line and what is supported.
-  static Result<Template> compile(std::string_view source, std::string where);
+  static Result<Template> compile(std::string_view source, const std::string& where);
   ~Template();
   Template(Template&&) noexcept;
   Template& operator=(Template&&) noexcept;

@@ -59,7 +59,7 @@ bool StoreLoop::is_over() const {
 void StoreLoop::take_commands() {
   auto commands = shared_.inbox.take();
   for (StoreCommand& command : commands) {
-    std::visit([this](auto&& one) { take(std::move(one)); }, std::move(command));
+    std::visit([this](auto& one) { take(std::move(one)); }, command);
   }
 }
 

@@ -6,7 +6,7 @@ namespace kvtier::engine {
 
 CacheSpaces::CacheSpaces(Namespace ns, Open open) : ns_(std::move(ns)), open_(std::move(open)) {}
 
-CacheSpaces::CacheSpaces(Namespace ns, std::shared_ptr<Client> client)
+CacheSpaces::CacheSpaces(Namespace ns, const std::shared_ptr<Client>& client)
     : CacheSpaces(std::move(ns),
                   client == nullptr ? Open{} : Open([client](const Namespace& named) {
                     return client->open(named);

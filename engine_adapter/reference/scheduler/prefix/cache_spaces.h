@@ -24,7 +24,7 @@ class CacheSpaces {
   // Without `open` there is no cache. `ns` is the model's, without a tenant.
   explicit CacheSpaces(Namespace ns, Open open = {});
   // Of a client, which may be null.
-  CacheSpaces(Namespace ns, std::shared_ptr<Client> client);
+  CacheSpaces(Namespace ns, const std::shared_ptr<Client>& client);
   // Of one cache for the empty salt, which outlives this and may be null; other salts have none.
   CacheSpaces(Namespace ns, Cache* cache);
 

@@ -201,9 +201,7 @@ void append_json(std::string& out, std::string_view text, bool ascii) {
       out += kNames[named];
     } else if (c.code < 0) {
       out += ascii ? "\\ufffd" : "\xEF\xBF\xBD";
-    } else if (c.code < 0x20) {
-      append_escape(out, "\\u%04x", c.code);
-    } else if (!ascii || c.code < 0x80) {
+    } else if (c.code >= 0x20 && (!ascii || c.code < 0x80)) {
       out.append(text.substr(0, c.size));
     } else if (c.code < 0x10000) {
       append_escape(out, "\\u%04x", c.code);
