@@ -73,6 +73,7 @@ Snapshot::TierView Server::tier_view(Tier tier) const {
   }
   for (std::uint32_t part = 0; part < (tier == Tier::device ? cache_->devices() : 1); ++part) {
     const MemoryTier& memory = cache_->memory(tier, part);
+    view.reserved_bytes += cache_->reservations().bytes_in(tier, part);
     view.taken_bytes += memory.taken_bytes();
     view.cap_bytes += memory.cap_bytes();
     view.lifetimes += memory.lifetimes();
@@ -90,7 +91,7 @@ Snapshot::GpuView Server::gpu_view(std::uint32_t device) const {
   view.name = gpu.name;
   view.number = gpu.number;
   view.used_bytes = memory.block_bytes();
-  view.reserved_bytes = memory.used_bytes() - memory.block_bytes();
+  view.reserved_bytes = cache_->reservations().bytes_in(Tier::device, device);
   view.taken_bytes = memory.taken_bytes();
   view.cap_bytes = memory.cap_bytes();
   view.blocks = memory.blocks();

@@ -94,21 +94,22 @@ void Server::fill_tier(wire::Status::Tier::Builder out, Tier tier) const {
   if (tier == Tier::disk) {
     const DiskTier& disk = cache_->disk();
     out.setOnline(any_online(disk));
-    out.setReservedBytes(disk.taken_bytes());
+    out.setTakenBytes(disk.taken_bytes());
     out.setCapBytes(disk.cap_bytes());
     out.setFailures(disk.counts().failures);
     out.setDroppedWrites(disk.counts().dropped_writes);
     out.setNote(note_of(disk));
     return;
   }
-  std::uint64_t reserved = 0;
-  std::uint64_t cap = 0;
+  std::uint64_t reserved = 0, taken = 0, cap = 0;
   for (std::uint32_t part = 0; part < (tier == Tier::device ? cache_->devices() : 1); ++part) {
-    reserved += cache_->memory(tier, part).taken_bytes();
+    reserved += cache_->reservations().bytes_in(tier, part);
+    taken += cache_->memory(tier, part).taken_bytes();
     cap += cache_->memory(tier, part).cap_bytes();
   }
   out.setOnline(cap != 0);
   out.setReservedBytes(reserved);
+  out.setTakenBytes(taken);
   out.setCapBytes(cap);
   if (cap == 0) out.setNote(kNoDeviceTier);
 }
@@ -129,7 +130,7 @@ void Server::fill_gpu(wire::Status::Gpu::Builder out, std::uint32_t device) cons
   out.setNumber(gpu.number);
   out.setName(gpu.name);
   out.setUsedBytes(memory.block_bytes());
-  out.setReservedBytes(memory.used_bytes() - memory.block_bytes());
+  out.setReservedBytes(cache_->reservations().bytes_in(Tier::device, device));
   out.setTakenBytes(memory.taken_bytes());
   out.setCapBytes(memory.cap_bytes());
   out.setBlocks(memory.blocks());
@@ -142,7 +143,7 @@ void Server::fill_disk(wire::Status::Disk::Builder out, std::size_t number) cons
   out.setOnline(device.online());
   out.setWhy(device.why());
   out.setUsedBytes(device.space().bytes_in_use());
-  out.setReservedBytes(device.space().bytes_taken());
+  out.setTakenBytes(device.space().bytes_taken());
   out.setCapBytes(device.cap_bytes());
   out.setCapacityBytes(config_.disk.capacity_bytes);
   out.setFileBytes(stats.file_bytes);

@@ -22,7 +22,10 @@ struct Snapshot {
   struct TierView {
     bool online = false;
     std::string note;  // why not
-    std::uint64_t used_bytes = 0, taken_bytes = 0, cap_bytes = 0, blocks = 0, insertions = 0;
+    // `reserved`: slots that clients may fill, quarantined ones too; `taken`: of the system,
+    // extents or segments, which is what the cap is of.
+    std::uint64_t used_bytes = 0, reserved_bytes = 0, taken_bytes = 0, cap_bytes = 0;
+    std::uint64_t blocks = 0, insertions = 0;
     Removals removals{};
     Histogram idle, lifetimes;
   };
