@@ -235,13 +235,14 @@ void add_disks(Families& f, const Snapshot& s) {
           s.scrub.progress);
   f.counter("kvtier_scrub_passes_total", "Scrubs ended", s.scrub.passes);
   f.gauge("kvtier_scrub_records", "Records checked by the scrub under way, or the last",
-          s.scrub.records);
-  f.gauge("kvtier_scrub_corrupt_records", "Of those, records that did not hold", s.scrub.corrupt);
+          s.scrub.shown().records);
+  f.gauge("kvtier_scrub_corrupt_records", "Of those, records that did not hold",
+          s.scrub.shown().corrupt);
 }
 
 void add_gpus(Families& f, const Snapshot& s) {
   for (const auto& gpu : s.gpus) {
-    const Labels labels{{"gpu", std::to_string(gpu.number)}, {"uuid", gpu.uuid}};
+    const Labels labels{{"gpu", std::to_string(gpu.number)}, {"uuid", to_string(gpu.uuid)}};
     f.gauge("kvtier_gpu_used_bytes", "Records on the GPU", gpu.used_bytes, labels);
     f.gauge("kvtier_gpu_reserved_bytes", "Slots that clients may fill, quarantined ones too",
             gpu.reserved_bytes, labels);

@@ -107,8 +107,8 @@ TEST_F(TakenAndReserved, are_the_same_over_the_wire_in_json_in_metrics_and_in_to
     words >> word >> state >> used >> unit >> reserved >> unit;
     std::string reserved_unit = unit;
     words >> taken >> unit;
-    EXPECT_EQ(reserved + " " + reserved_unit, human_bytes(bytes.reserved)) << text;
-    EXPECT_EQ(taken + " " + unit, human_bytes(bytes.taken)) << text;
+    EXPECT_EQ(reserved + " " + reserved_unit, ctl::human_bytes(bytes.reserved)) << text;
+    EXPECT_EQ(taken + " " + unit, ctl::human_bytes(bytes.taken)) << text;
   }
   EXPECT_EQ(sum_of(metrics, "kvtier_gpu_taken_bytes"), static_cast<double>(gpu.taken));
   EXPECT_EQ(sum_of(metrics, "kvtier_gpu_reserved_bytes"), static_cast<double>(gpu.reserved));
