@@ -39,6 +39,7 @@ Json to_json(wire::Status::Tier::Reader tier) {
   json["online"] = tier.getOnline();
   json["used_bytes"] = tier.getUsedBytes();
   json["reserved_bytes"] = tier.getReservedBytes();
+  json["taken_bytes"] = tier.getTakenBytes();
   json["cap_bytes"] = tier.getCapBytes();
   json["blocks"] = tier.getBlocks();
   json["hits"] = tier.getHits();
@@ -77,7 +78,7 @@ Json to_json(wire::Status::Disk::Reader disk) {
   json["online"] = disk.getOnline();
   json["why"] = text_of(disk.getWhy());
   json["used_bytes"] = disk.getUsedBytes();
-  json["reserved_bytes"] = disk.getReservedBytes();
+  json["taken_bytes"] = disk.getTakenBytes();
   json["cap_bytes"] = disk.getCapBytes();
   json["capacity_bytes"] = disk.getCapacityBytes();
   json["file_bytes"] = disk.getFileBytes();

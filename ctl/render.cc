@@ -29,6 +29,7 @@ std::string render_tiers(const Json& tiers) {
   Table table({{"TIER"},
                {"STATE"},
                {"USED", true},
+               {"RESERVED", true},
                {"TAKEN", true},
                {"CAP", true},
                {"PINNED", true},
@@ -40,9 +41,9 @@ std::string render_tiers(const Json& tiers) {
                {"NOTE"}});
   for (const Json& t : tiers) {
     table.add({t["tier"], t["online"].get<bool>() ? "online" : "offline", bytes(t["used_bytes"]),
-               bytes(t["reserved_bytes"]), bytes(t["cap_bytes"]), bytes(t["pinned_bytes"]),
-               number(t["blocks"]), number(t["hits"]), number(t["insertions"]),
-               number(t["evictions"]), number(t["failures"]), t["note"]});
+               bytes(t["reserved_bytes"]), bytes(t["taken_bytes"]), bytes(t["cap_bytes"]),
+               bytes(t["pinned_bytes"]), number(t["blocks"]), number(t["hits"]),
+               number(t["insertions"]), number(t["evictions"]), number(t["failures"]), t["note"]});
   }
   return table.text();
 }
@@ -70,6 +71,7 @@ std::string render_disks(const Json& disks) {
                {"USED", true},
                {"TAKEN", true},
                {"CAP", true},
+               {"FILES", true},
                {"BLOCKS", true},
                {"WRITTEN", true},
                {"PER DAY", true},
@@ -78,10 +80,10 @@ std::string render_disks(const Json& disks) {
                {"WHY"}});
   for (const Json& d : disks) {
     table.add({d["directory"], d["online"].get<bool>() ? "online" : "offline",
-               bytes(d["used_bytes"]), bytes(d["file_bytes"]),
-               bytes(d["cap_bytes"]) + " of " + bytes(d["capacity_bytes"]), number(d["blocks"]),
-               bytes(d["bytes_written"]), bytes(d["bytes_written_per_day"]), number(d["failures"]),
-               number(d["corrupt"]), d["why"]});
+               bytes(d["used_bytes"]), bytes(d["taken_bytes"]),
+               bytes(d["cap_bytes"]) + " of " + bytes(d["capacity_bytes"]), bytes(d["file_bytes"]),
+               number(d["blocks"]), bytes(d["bytes_written"]), bytes(d["bytes_written_per_day"]),
+               number(d["failures"]), number(d["corrupt"]), d["why"]});
   }
   return table.text();
 }

@@ -51,8 +51,8 @@ Json share(std::uint64_t part, std::uint64_t whole) {
 
 Json tier_view(const Json& before, const Json& now, const Rates& rate) {
   Json view;
-  for (const char* field : {"tier", "online", "used_bytes", "reserved_bytes", "cap_bytes", "blocks",
-                            "pinned_bytes", "hits"})
+  for (const char* field : {"tier", "online", "used_bytes", "reserved_bytes", "taken_bytes",
+                            "cap_bytes", "blocks", "pinned_bytes", "hits"})
     view[field] = now[field];
   view["hits_per_s"] = rate(before, now, "hits");
   view["read_bytes_per_s"] = rate(before, now, "hit_bytes");
@@ -65,7 +65,7 @@ Json tier_view(const Json& before, const Json& now, const Rates& rate) {
 Json disk_view(const Json& before, const Json& now, const Rates& rate) {
   Json view;
   for (const char* field :
-       {"directory", "online", "why", "reserved_bytes", "cap_bytes", "bytes_written_per_day"})
+       {"directory", "online", "why", "taken_bytes", "cap_bytes", "bytes_written_per_day"})
     view[field] = now[field];
   view["read_bytes_per_s"] = rate(before, now, "bytes_read");
   view["write_bytes_per_s"] = rate(before, now, "bytes_written");
@@ -128,6 +128,8 @@ std::string tiers_table(const Json& tiers, unsigned width) {
   Table table({{"TIER"},
                {"USE"},
                {"USED", true},
+               {"RESERVED", true},
+               {"TAKEN", true},
                {"CAP", true},
                {"PINNED", true},
                {"BLOCKS", true},
@@ -140,7 +142,8 @@ std::string tiers_table(const Json& tiers, unsigned width) {
     if (count(t, "cap_bytes") == 0) continue;
     table.add({t["tier"].get<std::string>() + (t["online"].get<bool>() ? "" : " (offline)"),
                bar(count(t, "used_bytes"), count(t, "cap_bytes"), width),
-               human_bytes(count(t, "used_bytes")), human_bytes(count(t, "cap_bytes")),
+               human_bytes(count(t, "used_bytes")), human_bytes(count(t, "reserved_bytes")),
+               human_bytes(count(t, "taken_bytes")), human_bytes(count(t, "cap_bytes")),
                human_bytes(count(t, "pinned_bytes")), std::to_string(count(t, "blocks")),
                human_rate(t["hits_per_s"]), bytes_per_s(t["read_bytes_per_s"]),
                bytes_per_s(t["write_bytes_per_s"]), human_rate(t["evictions_per_s"]),
@@ -152,6 +155,7 @@ std::string tiers_table(const Json& tiers, unsigned width) {
 std::string devices_table(const Json& view) {
   Table table({{"DEVICE"},
                {"STATE"},
+               {"RESERVED", true},
                {"TAKEN", true},
                {"CAP", true},
                {"READ", true},
@@ -161,12 +165,13 @@ std::string devices_table(const Json& view) {
                {"CORRUPT", true}});
   for (const Json& g : view["gpus"]) {
     table.add({"GPU " + std::to_string(count(g, "gpu")) + " " + g["name"].get<std::string>(),
-               "online", human_bytes(count(g, "taken_bytes")), human_bytes(count(g, "cap_bytes")),
-               "-", "-", "-", "-", "-"});
+               "online", human_bytes(count(g, "reserved_bytes")),
+               human_bytes(count(g, "taken_bytes")), human_bytes(count(g, "cap_bytes")), "-", "-",
+               "-", "-", "-"});
   }
   for (const Json& d : view["disks"]) {
-    table.add({d["directory"], d["online"].get<bool>() ? "online" : "offline",
-               human_bytes(count(d, "reserved_bytes")), human_bytes(count(d, "cap_bytes")),
+    table.add({d["directory"], d["online"].get<bool>() ? "online" : "offline", "-",
+               human_bytes(count(d, "taken_bytes")), human_bytes(count(d, "cap_bytes")),
                bytes_per_s(d["read_bytes_per_s"]), bytes_per_s(d["write_bytes_per_s"]),
                human_bytes(count(d, "bytes_written_per_day")), std::to_string(count(d, "failures")),
                std::to_string(count(d, "corrupt"))});

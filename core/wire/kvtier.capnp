@@ -364,7 +364,7 @@ struct Status {
     tier @0 :UInt8;
     online @1 :Bool;
     usedBytes @2 :UInt64;        # records
-    reservedBytes @3 :UInt64;    # extents or segments taken from the system
+    takenBytes @3 :UInt64;       # of the system: extents or segments
     capBytes @4 :UInt64;
     blocks @5 :UInt64;
     hits @6 :UInt64;
@@ -378,13 +378,14 @@ struct Status {
     pinnedBlocks @14 :UInt64;
     pinnedBytes @15 :UInt64;
     pinnedBytesMax @16 :UInt64;
+    reservedBytes @17 :UInt64;   # slots that clients may fill, quarantined ones too; no client fills a disk's
   }
   struct Gpu {
     uuid @0 :Data;
     number @1 :UInt32;           # as the driver counts for the daemon
     name @2 :Text;               # the model; "memory" where it is emulated
     usedBytes @3 :UInt64;        # slots with a record
-    takenBytes @4 :UInt64;       # extents
+    takenBytes @4 :UInt64;       # of the system: extents
     capBytes @5 :UInt64;
     blocks @6 :UInt64;
     reservedBytes @7 :UInt64;    # slots that clients may fill, quarantined ones too
@@ -394,7 +395,7 @@ struct Status {
     online @1 :Bool;
     why @2 :Text;                # it is offline
     usedBytes @3 :UInt64;        # slots in use
-    reservedBytes @4 :UInt64;    # segments
+    takenBytes @4 :UInt64;       # of the system: segments
     capBytes @5 :UInt64;         # of segments
     fileBytes @6 :UInt64;        # allocated under the directory, index included
     blocks @7 :UInt64;

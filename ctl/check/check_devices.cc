@@ -34,14 +34,14 @@ void check_device_nodes(Checks& out, const Host& host) {
 }
 
 void check_disk_room(Checks& out, const Setup::Disk& disk, const DiskFacts& facts) {
-  const std::uint64_t to_come = disk.cap_bytes - std::min(disk.cap_bytes, disk.taken_bytes);
+  const std::uint64_t to_come = disk.cap_bytes - std::min(disk.cap_bytes, disk.file_bytes);
   const bool enough = facts.free_bytes >= to_come;
   out.push_back(
       {enough ? State::ok : State::failed, "disk " + disk.directory + ": room",
        human_bytes(facts.free_bytes) + " free, " + human_bytes(to_come) + " may still be taken",
        enough ? ""
               : "set [disk] capacity in kvtierd.toml to at most " +
-                    std::to_string((facts.free_bytes + disk.taken_bytes) / 10 * 9 >> 20) + "MiB"});
+                    std::to_string((facts.free_bytes + disk.file_bytes) / 10 * 9 >> 20) + "MiB"});
 }
 
 void check_file_system(Checks& out, const Setup::Disk& disk, const DiskFacts& facts) {

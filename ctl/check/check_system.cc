@@ -60,11 +60,11 @@ Setup setup_of(const Json& status) {
   for (const Json& tier : status["tiers"]) {
     if (tier["tier"] == "host") {
       setup.host_bytes = count(tier, "cap_bytes");
-      setup.host_taken = count(tier, "reserved_bytes");
+      setup.host_taken = count(tier, "taken_bytes");
     }
     if (tier["tier"] == "device" && !setup.cuda) {
       setup.device_bytes = count(tier, "cap_bytes");
-      setup.device_taken = count(tier, "reserved_bytes");
+      setup.device_taken = count(tier, "taken_bytes");
     }
   }
   for (const Json& disk : status["disks"]) {

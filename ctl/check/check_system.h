@@ -19,7 +19,8 @@ struct Setup {
   bool cuda = false;
   struct Disk {
     std::string directory;
-    std::uint64_t cap_bytes = 0, taken_bytes = 0;
+    std::uint64_t cap_bytes = 0;   // of segments
+    std::uint64_t file_bytes = 0;  // allocated under the directory, index included
   };
   std::vector<Disk> disks;
 };

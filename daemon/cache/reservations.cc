@@ -106,6 +106,11 @@ std::uint64_t Reservations::held_by_session(SessionId session) const noexcept {
   return slots;
 }
 
+std::uint64_t Reservations::bytes_in(Tier tier, std::uint32_t device) const noexcept {
+  const auto found = sums_.find(Of{tier, device, 0, 0, 0});
+  return found == sums_.end() ? 0 : found->second.sum.bytes;
+}
+
 std::vector<Reservations::Slot> Reservations::end_session(SessionId session) {
   std::vector<Slot> ended;
   auto node = of_session_.extract(session);

@@ -86,6 +86,8 @@ class Reservations {
   bool holds(ProcessId process) const noexcept;
   Standing standing(const Borrower& who) const;
   std::uint64_t held_by_session(SessionId session) const noexcept;
+  // Slots of this part of a tier that clients may fill, quarantined ones too.
+  std::uint64_t bytes_in(Tier tier, std::uint32_t device) const noexcept;
   std::uint64_t reserved() const noexcept { return slots_.size() - quarantined_; }
   std::uint64_t quarantined() const noexcept { return quarantined_; }
 

@@ -94,8 +94,11 @@ void add_tiers(Families& f, const Snapshot& s) {
     const Labels labels = of_tier(tier);
     f.gauge("kvtier_tier_online", "Whether the tier can be used", view.online ? 1.0 : 0.0, labels);
     f.gauge("kvtier_tier_used_bytes", "Records in the tier", view.used_bytes, labels);
-    f.gauge("kvtier_tier_taken_bytes", "Extents or segments taken from the system",
-            view.taken_bytes, labels);
+    f.gauge("kvtier_tier_reserved_bytes",
+            "Slots that clients may fill, quarantined ones too; no client fills a disk's",
+            view.reserved_bytes, labels);
+    f.gauge("kvtier_tier_taken_bytes", "Extents or segments, taken of the system", view.taken_bytes,
+            labels);
     f.gauge("kvtier_tier_capacity_bytes", "The tier's cap", view.cap_bytes, labels);
     f.gauge("kvtier_tier_blocks", "Blocks in the tier", view.blocks, labels);
     f.counter("kvtier_insertions_total",
@@ -192,6 +195,8 @@ void add_disks(Families& f, const Snapshot& s) {
     f.gauge("kvtier_disk_online", "Whether the directory can be used", disk.online ? 1.0 : 0.0,
             labels);
     f.gauge("kvtier_disk_used_bytes", "Slots in use", disk.used_bytes, labels);
+    f.gauge("kvtier_disk_taken_bytes", "Segments, taken of the file system", disk.taken_bytes,
+            labels);
     f.gauge("kvtier_disk_capacity_bytes", "The cap of segments", disk.cap_bytes, labels);
     f.gauge("kvtier_disk_file_bytes", "Allocated under the directory, index included",
             disk.file_bytes, labels);
@@ -230,16 +235,19 @@ void add_disks(Families& f, const Snapshot& s) {
           s.scrub.progress);
   f.counter("kvtier_scrub_passes_total", "Scrubs ended", s.scrub.passes);
   f.gauge("kvtier_scrub_records", "Records checked by the scrub under way, or the last",
-          s.scrub.records);
-  f.gauge("kvtier_scrub_corrupt_records", "Of those, records that did not hold", s.scrub.corrupt);
+          s.scrub.shown().records);
+  f.gauge("kvtier_scrub_corrupt_records", "Of those, records that did not hold",
+          s.scrub.shown().corrupt);
 }
 
 void add_gpus(Families& f, const Snapshot& s) {
   for (const auto& gpu : s.gpus) {
-    const Labels labels{{"gpu", std::to_string(gpu.number)}, {"uuid", gpu.uuid}};
+    const Labels labels{{"gpu", std::to_string(gpu.number)}, {"uuid", to_string(gpu.uuid)}};
     f.gauge("kvtier_gpu_used_bytes", "Records on the GPU", gpu.used_bytes, labels);
-    f.gauge("kvtier_gpu_reserved_bytes", "Slots that clients may fill", gpu.reserved_bytes, labels);
-    f.gauge("kvtier_gpu_taken_bytes", "Memory taken of the GPU", gpu.taken_bytes, labels);
+    f.gauge("kvtier_gpu_reserved_bytes", "Slots that clients may fill, quarantined ones too",
+            gpu.reserved_bytes, labels);
+    f.gauge("kvtier_gpu_taken_bytes", "Extents, taken of the GPU's memory", gpu.taken_bytes,
+            labels);
     f.gauge("kvtier_gpu_capacity_bytes", "The cap", gpu.cap_bytes, labels);
     f.gauge("kvtier_gpu_blocks", "Blocks on the GPU", gpu.blocks, labels);
   }

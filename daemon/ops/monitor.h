@@ -21,7 +21,7 @@
 #include "daemon/config/config.h"
 #include "daemon/ops/http_server.h"
 #include "daemon/ops/scrape.h"
-#include "daemon/server/snapshot.h"
+#include "daemon/server/status/snapshot.h"
 
 namespace kvtier::daemon::ops {
 

@@ -11,7 +11,7 @@
 #include "daemon/ops/http_server.h"
 #include "daemon/ops/limits.h"
 #include "daemon/ops/process_stats.h"
-#include "daemon/server/snapshot.h"
+#include "daemon/server/status/snapshot.h"
 
 namespace kvtier::daemon::ops {
 

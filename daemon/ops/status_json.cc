@@ -30,6 +30,7 @@ Json of(Tier tier, const Snapshot& s) {
           {"online", view.online},
           {"note", view.note},
           {"used_bytes", view.used_bytes},
+          {"reserved_bytes", view.reserved_bytes},
           {"taken_bytes", view.taken_bytes},
           {"cap_bytes", view.cap_bytes},
           {"blocks", view.blocks},
@@ -52,10 +53,10 @@ Json of(const Snapshot::NamespaceView& ns) {
 
 Json of(const Snapshot::SessionView& session) {
   return {{"id", session.id},
-          {"pid", session.pid},
+          {"pid", session.process},
           {"name", shown(session.name, kTextMax)},
-          {"connected_s", session.connected_for.count()},
-          {"silent_s", session.silent_for.count()},
+          {"connected_s", session.connected_for.count() / 1000},
+          {"silent_s", session.silent_for.count() / 1000},
           {"leases", session.leases},
           {"leased_blocks", session.leased_blocks},
           {"namespaces", session.namespaces}};
@@ -66,6 +67,7 @@ Json of(const Snapshot::DiskView& disk) {
           {"online", disk.online},
           {"why", shown(disk.why, 4 * kTextMax)},
           {"used_bytes", disk.used_bytes},
+          {"taken_bytes", disk.taken_bytes},
           {"cap_bytes", disk.cap_bytes},
           {"file_bytes", disk.file_bytes},
           {"blocks", disk.blocks},
@@ -77,7 +79,7 @@ Json of(const Snapshot::DiskView& disk) {
 }
 
 Json of(const Snapshot::GpuView& gpu) {
-  return {{"uuid", gpu.uuid},
+  return {{"uuid", to_string(gpu.uuid)},
           {"number", gpu.number},
           {"name", gpu.name},
           {"used_bytes", gpu.used_bytes},
@@ -115,7 +117,7 @@ std::string status_json(const Scrape& scrape) {
   for (const Problem& problem : scrape.problems)
     problems.push_back({{"at", problem.at}, {"level", problem.level}, {"text", problem.text}});
   const Json json{{"version", s.version},
-                  {"boot_id", s.boot_id},
+                  {"boot_id", to_hex(s.boot_id)},
                   {"uptime_s", s.uptime.count() / 1000},
                   {"age_s", scrape.age.count()},
                   {"ready", scrape.ready},
@@ -143,8 +145,8 @@ std::string status_json(const Scrape& scrape) {
                    {{"running", s.scrub.running},
                     {"progress", s.scrub.progress},
                     {"passes", s.scrub.passes},
-                    {"records", s.scrub.records},
-                    {"corrupt", s.scrub.corrupt}}},
+                    {"records", s.scrub.shown().records},
+                    {"corrupt", s.scrub.shown().corrupt}}},
                   {"control_lag_max_s", scrape.lag.greatest().count()},
                   {"control_turn_max_s", std::chrono::duration<double>(s.turn_longest).count()},
                   {"resident_bytes", scrape.process.resident_bytes},

@@ -117,7 +117,7 @@ DaemonStatus DaemonProcess::status() const {
       found.hits[t] = tier.getHits();
       found.blocks[t] = tier.getBlocks();
       found.used_bytes[t] = tier.getUsedBytes();
-      found.reserved_bytes[t] = tier.getReservedBytes();
+      found.taken_bytes[t] = tier.getTakenBytes();
       found.cap_bytes[t] = tier.getCapBytes();
       found.evictions[t] = tier.getEvictions();
     }

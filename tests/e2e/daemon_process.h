@@ -29,7 +29,7 @@ struct DaemonOptions {
 };
 
 struct DaemonStatus {
-  std::array<std::uint64_t, kTiers> hits{}, blocks{}, used_bytes{}, reserved_bytes{}, cap_bytes{},
+  std::array<std::uint64_t, kTiers> hits{}, blocks{}, used_bytes{}, taken_bytes{}, cap_bytes{},
       evictions{};
   std::uint64_t gpu_used_bytes = 0, gpu_reserved_bytes = 0;  // of all GPUs: records, other slots
   std::uint64_t leases = 0, reserved = 0, quarantined = 0, looked_up = 0, misses = 0, faults = 0;

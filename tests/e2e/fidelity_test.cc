@@ -46,7 +46,7 @@ TEST_P(Fidelity, every_answer_equals_the_one_computed_without_a_cache) {
     for (std::size_t t = 0; t < kTiers; ++t) {
       seen.hits[t] += status.hits[t];
       seen.evictions[t] += status.evictions[t];
-      EXPECT_LE(status.reserved_bytes[t], status.cap_bytes[t]);
+      EXPECT_LE(status.taken_bytes[t], status.cap_bytes[t]);
     }
   };
   std::uint64_t reused = 0;

@@ -138,13 +138,13 @@ TEST_F(LoansTest, a_lowered_cap_is_reached_within_two_seconds_though_clients_are
     store(*c, *more, 24);
     caches.push_back(more);
   }
-  ASSERT_GT(daemon_->status().reserved_bytes[index_of(Tier::host)], 16U << 20);
+  ASSERT_GT(daemon_->status().taken_bytes[index_of(Tier::host)], 16U << 20);
   ASSERT_GT(daemon_->status().reserved, 0U);
   options.host_capacity = "8MiB";
   daemon_->reload(options);
   EXPECT_TRUE(comes_to_hold(2s, [&] {
-    return daemon_->status().reserved_bytes[index_of(Tier::host)] <= 8U << 20;
-  })) << daemon_->status().reserved_bytes[index_of(Tier::host)];
+    return daemon_->status().taken_bytes[index_of(Tier::host)] <= 8U << 20;
+  })) << daemon_->status().taken_bytes[index_of(Tier::host)];
   EXPECT_EQ(daemon_->status().cap_bytes[index_of(Tier::host)], 8U << 20);
 }
 

@@ -520,7 +520,7 @@ TEST_F(GpuClientTest, memory_that_is_not_the_gpus_is_refused) {
 TEST_F(GpuClientTest, the_daemon_takes_no_more_of_the_gpu_than_its_cap) {
   for (std::uint32_t number = 20; number < 44; ++number) written(number, 24);  // 76 MiB
   const auto status = daemon->status();
-  EXPECT_LE(status.reserved_bytes[index_of(Tier::device)], 64U << 20);
+  EXPECT_LE(status.taken_bytes[index_of(Tier::device)], 64U << 20);
   EXPECT_GT(status.blocks[index_of(Tier::device)], 300U);
   EXPECT_GT(status.evictions[index_of(Tier::device)], 0U);
   expect_loaded(engine, prompt_of(43, 24), 24, Tier::device);

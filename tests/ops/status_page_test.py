@@ -56,6 +56,9 @@ class StatusPage(unittest.TestCase):
             self.assertIn(f"{tier['blocks']:,} blocks", text)
             self.assertEqual(self.browser.js(f"document.querySelector('#tier-{tier['tier']} meter').value"),
                              tier["used_bytes"])
+            self.assertIn(self.browser.js(f"bytes({tier['taken_bytes']})") + " taken", text)
+            if tier["tier"] != "disk":
+                self.assertIn(self.browser.js(f"bytes({tier['reserved_bytes']})") + " reserved", text)
         daemon = dict(zip(self.texts("#daemon dt"), self.texts("#daemon dd")))
         self.assertEqual(daemon["looked up"], f"{status['lookups']['looked_up']:,}")
         hits = sum(status["lookups"][tier] for tier in ("device", "host", "disk"))

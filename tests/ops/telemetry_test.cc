@@ -8,7 +8,7 @@
 
 #include "core/base/shown.h"
 #include "daemon/ops/scrape.h"
-#include "daemon/server/snapshot.h"
+#include "daemon/server/status/namespace_labels.h"
 #include "tests/daemon/support/records.h"
 
 namespace kvtier::daemon::testing {

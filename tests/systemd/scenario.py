@@ -224,8 +224,8 @@ def reloads():
         check(f"a reload gives a tenant a quota of {quota}, without a restart", show("MainPID") == pid)
     configure(capacity="512MiB", extent_size="256MiB")
     run("systemctl", "reload", SERVICE)
-    if eventually("a smaller tier gives memory back", lambda: tier("host")["reserved_bytes"] <= 512 << 20):
-        check("down to its new size, without a restart", show("MainPID") == pid, tier("host")["reserved_bytes"])
+    if eventually("a smaller tier gives memory back", lambda: tier("host")["taken_bytes"] <= 512 << 20):
+        check("down to its new size, without a restart", show("MainPID") == pid, tier("host")["taken_bytes"])
 
 
 def activated():

@@ -1,5 +1,5 @@
 // What administrators do: pins, drops by prefix and generation, invalidation.
-#include "daemon/session/admin_jobs.h"
+#include "daemon/session/admin/admin_jobs.h"
 
 #include <deque>
 

@@ -1,7 +1,7 @@
 // A disk that could not be used when the daemon started, and can later.
 #include <deque>
 
-#include "daemon/session/admin_jobs.h"
+#include "daemon/session/admin/admin_jobs.h"
 #include "tests/daemon/support/test_cache.h"
 
 namespace kvtier::daemon::testing {

@@ -186,7 +186,7 @@ TEST_F(KeptExtents, a_lower_cap_discards_what_was_used_longest_ago) {
   EXPECT_EQ(right(prefixes[1]), 0U);
   EXPECT_EQ(right(prefixes[2]), 0U);
   EXPECT_EQ(right(prefixes[3]), kSlotsPerExtent);
-  EXPECT_EQ(status().reserved_bytes[index_of(Tier::host)], 2_MiB);
+  EXPECT_EQ(status().taken_bytes[index_of(Tier::host)], 2_MiB);
   EXPECT_TRUE(daemon.said("the host tier's capacity has no room for it any more"));
   daemon.kill();
   EXPECT_EQ(daemon.manager.names("extent-").size(), 2U);
@@ -227,7 +227,7 @@ TEST_F(KeptExtents, a_tier_and_a_gpu_that_are_not_configured_any_more_are_given_
     put(client, prefix(8, 500), kBoth);
   }
   daemon.kill_and_start({.device = "0"});
-  EXPECT_EQ(status().reserved_bytes[index_of(Tier::device)], 0U);
+  EXPECT_EQ(status().taken_bytes[index_of(Tier::device)], 0U);
   EXPECT_EQ(right(blocks), 8U);
   daemon.kill();
   EXPECT_EQ(daemon.manager.names("extent-").size(), 1U);
@@ -242,7 +242,7 @@ TEST_F(KeptExtents, extents_of_another_size_than_is_configured_now_are_kept) {
   }
   daemon.kill_and_start({.device = "0", .extent = "'2MiB'"});
   EXPECT_EQ(right(blocks), 8U);
-  EXPECT_EQ(status().reserved_bytes[index_of(Tier::host)], 1_MiB);
+  EXPECT_EQ(status().taken_bytes[index_of(Tier::host)], 1_MiB);
 }
 
 TEST_F(KeptExtents, a_table_with_any_field_of_its_header_damaged_is_discarded_and_named) {

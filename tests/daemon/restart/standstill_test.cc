@@ -124,7 +124,7 @@ class Standstill : public ::testing::Test {
     const auto taken = [&] {
       WireClient client = WireClient::greeted(socket());
       let_go(client);
-      return memory_status(client).reserved_bytes[index_of(Tier::host)];
+      return memory_status(client).taken_bytes[index_of(Tier::host)];
     };
     EXPECT_GT(taken(), 256_MiB) << "its thread has not said that it has let go of anything";
     std::filesystem::remove(stands);

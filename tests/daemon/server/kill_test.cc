@@ -187,7 +187,7 @@ class KillRun {
                                  std::uint64_t used = 0, blocks = 0;
                                  for (const auto disk : m.getStatusReply().getDisks()) {
                                    EXPECT_TRUE(disk.getOnline());
-                                   EXPECT_LE(disk.getReservedBytes(), disk.getCapBytes());
+                                   EXPECT_LE(disk.getTakenBytes(), disk.getCapBytes());
                                    used += disk.getUsedBytes();
                                    blocks += disk.getBlocks();
                                  }
@@ -195,7 +195,7 @@ class KillRun {
                                  EXPECT_EQ(tier.getUsedBytes(), used);
                                  EXPECT_EQ(tier.getBlocks(), blocks);
                                  const auto host = m.getStatusReply().getTiers()[1];
-                                 EXPECT_LE(host.getReservedBytes(), host.getCapBytes());
+                                 EXPECT_LE(host.getTakenBytes(), host.getCapBytes());
                                  in_host_ = host.getBlocks();
                                }));
     // The slot tables say the same. Nobody has used the new daemon yet.

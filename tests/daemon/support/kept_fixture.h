@@ -73,7 +73,7 @@ class KeptDaemon {
 };
 
 struct MemoryStatus {
-  std::uint64_t blocks[3]{}, bytes[3]{}, reserved_bytes[3]{}, cap_bytes[3]{}, hits[3]{};
+  std::uint64_t blocks[3]{}, bytes[3]{}, taken_bytes[3]{}, cap_bytes[3]{}, hits[3]{};
   std::uint64_t quarantined = 0, reserved = 0, index = 0;
 };
 
@@ -86,7 +86,7 @@ inline MemoryStatus memory_status(WireClient& client) {
                                  const auto t = tier.getTier();
                                  found.blocks[t] = tier.getBlocks();
                                  found.bytes[t] = tier.getUsedBytes();
-                                 found.reserved_bytes[t] = tier.getReservedBytes();
+                                 found.taken_bytes[t] = tier.getTakenBytes();
                                  found.cap_bytes[t] = tier.getCapBytes();
                                  found.hits[t] = tier.getHits();
                                }

@@ -1,8 +1,11 @@
-// Requests of administrators, as their messages say them.
+#include "daemon/session/admin/admin_requests.h"
+
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 
 #include "daemon/limits.h"
-#include "daemon/session/session.h"
+#include "daemon/peers/rights.h"
 #include "daemon/session/wire_values.h"
 
 namespace kvtier::daemon {
@@ -67,44 +70,50 @@ void fill_invalidated(wire::Invalidated::Builder out, const AdminJobs::Invalidat
 
 }  // namespace
 
+bool AdminRequests::handles(wire::Message::Which message) noexcept {
+  return message == wire::Message::LIST || rule_of(message).right == Right::admin;
+}
+
 // For a request that is answered in a later turn, when this session may have ended.
 template <class T>
-std::function<void(const T&)> Session::answer(std::uint64_t id,
-                                              std::function<void(Builder, const T&)> fill) {
-  return [weak = weak_from_this(), id, fill = std::move(fill)](const T& value) {
+std::function<void(const T&)> AdminRequests::answer(std::uint64_t id,
+                                                    std::function<void(Builder, const T&)> fill) {
+  return [weak = connection_.weak_from_this(), id, fill = std::move(fill)](const T& value) {
     if (const auto self = weak.lock()) self->reply(id, [&](Builder root) { fill(root, value); });
   };
 }
 
-Result<void> Session::admin(wire::Message::Reader message) {
+Result<void> AdminRequests::handle(wire::Message::Reader message) {
   const std::uint64_t id = message.getId();
   switch (message.which()) {
     case wire::Message::LIST:
-      return on_list(id, message.getList());
+      return list(id, message.getList());
     case wire::Message::INSPECT:
-      return on_inspect(id, message.getInspect());
+      return inspection_.inspect(id, message.getInspect());
     case wire::Message::DROP:
-      return on_drop(id, message.getDrop());
+      return drop(id, message.getDrop());
     case wire::Message::PIN:
-      return on_pin(id, message.getPin());
+      return pin(id, message.getPin());
     case wire::Message::UNPIN:
-      return on_unpin(id, message.getUnpin());
+      return unpin(id, message.getUnpin());
     case wire::Message::INVALIDATE:
-      return on_invalidate(id, message.getInvalidate());
+      return invalidate(id, message.getInvalidate());
+    case wire::Message::SET_QUOTA:
+      return set_quota(id, message.getSetQuota());
     case wire::Message::SCRUB:
-      reply(id, [&](Builder root) {
-        context_.scrub(message.getScrub().getStart(), root.initScrubReply());
+      connection_.reply(id, [&](Builder root) {
+        context_.ports.scrub(message.getScrub().getStart(), root.initScrubReply());
       });
       return {};
     case wire::Message::SESSIONS:
-      reply(id, context_.fill_sessions);
+      connection_.reply(id, context_.ports.fill_sessions);
       return {};
     default:
       return malformed("not something an administrator may send");
   }
 }
 
-Result<void> Session::on_drop(std::uint64_t id, wire::DropRequest::Reader request) {
+Result<void> AdminRequests::drop(std::uint64_t id, wire::DropRequest::Reader request) {
   auto selection = selection_from(request.getSelection());
   if (!selection) return selection.error();
   const auto fill = [](Builder root, const AdminJobs::Removed& removed) {
@@ -112,17 +121,18 @@ Result<void> Session::on_drop(std::uint64_t id, wire::DropRequest::Reader reques
   };
   const auto begun = context_.admin.drop(std::move(*selection), tiers_from(request.getTiers()),
                                          request.getForce(), answer<AdminJobs::Removed>(id, fill));
-  if (!begun) reply_error(id, begun.error());
+  if (!begun) connection_.reply_error(id, begun.error());
   return {};
 }
 
-Result<void> Session::on_pin(std::uint64_t id, wire::PinRequest::Reader request) {
+Result<void> AdminRequests::pin(std::uint64_t id, wire::PinRequest::Reader request) {
   auto selection = selection_from(request.getSelection());
   if (!selection) return selection.error();
   if (request.getSeconds() == 0 || request.getSeconds() > limits::kPinSecondsMax) {
-    reply_error(id, make_error(Errc::invalid, "a pin lasts from 1 to " +
-                                                  std::to_string(limits::kPinSecondsMax) +
-                                                  " seconds (30 days)"));
+    connection_.reply_error(id,
+                            make_error(Errc::invalid, "a pin lasts from 1 to " +
+                                                          std::to_string(limits::kPinSecondsMax) +
+                                                          " seconds (30 days)"));
     return {};
   }
   const auto fill = [](Builder root, const AdminJobs::Pinned& pinned) {
@@ -135,40 +145,42 @@ Result<void> Session::on_pin(std::uint64_t id, wire::PinRequest::Reader request)
       context_.admin.pin(std::move(*selection), tiers_from(request.getTiers()),
                          steady_clock::now() + std::chrono::seconds(request.getSeconds()),
                          answer<AdminJobs::Pinned>(id, fill));
-  if (!begun) reply_error(id, begun.error());
+  if (!begun) connection_.reply_error(id, begun.error());
   return {};
 }
 
-Result<void> Session::on_unpin(std::uint64_t id, wire::UnpinRequest::Reader request) {
+Result<void> AdminRequests::unpin(std::uint64_t id, wire::UnpinRequest::Reader request) {
   auto selection = selection_from(request.getSelection());
   if (!selection) return selection.error();
   const auto fill = [](Builder root, const std::uint64_t& blocks) { root.setUnpinned(blocks); };
   const auto begun = context_.admin.unpin(std::move(*selection), tiers_from(request.getTiers()),
                                           answer<std::uint64_t>(id, fill));
-  if (!begun) reply_error(id, begun.error());
+  if (!begun) connection_.reply_error(id, begun.error());
   return {};
 }
 
-Result<void> Session::on_invalidate(std::uint64_t id, wire::NamespaceFilter::Reader request) {
+Result<void> AdminRequests::invalidate(std::uint64_t id, wire::NamespaceFilter::Reader request) {
   auto filter = filter_from(request);
   if (!filter) return filter.error();
   if (filter->is_everything()) {
-    reply_error(id, make_error(Errc::invalid, "name the model, or a namespace, to invalidate"));
+    connection_.reply_error(
+        id, make_error(Errc::invalid, "name the model, or a namespace, to invalidate"));
     return {};
   }
-  const auto done = [weak = weak_from_this(), id](const AdminJobs::Invalidated& result) {
+  const auto done = [weak = connection_.weak_from_this(),
+                     id](const AdminJobs::Invalidated& result) {
     const auto self = weak.lock();
     if (!self) return;
     if (!result.flushed) return self->reply_error(id, result.flushed.error());
     self->reply(id, [&](Builder root) { fill_invalidated(root.initInvalidated(), result); });
   };
   const auto begun = context_.admin.invalidate(std::move(*filter), done);
-  if (!begun) reply_error(id, begun.error());
+  if (!begun) connection_.reply_error(id, begun.error());
   return {};
 }
 
 // At most kWalkStep numbers a reply, so that nobody waits long however many blocks there are.
-Result<void> Session::on_list(std::uint64_t id, wire::ListRequest::Reader request) {
+Result<void> AdminRequests::list(std::uint64_t id, wire::ListRequest::Reader request) {
   const auto filter = filter_from(request.getNamespaces());
   if (!filter) return filter.error();
   const Catalogue& catalogue = context_.cache.catalogue();
@@ -180,7 +192,7 @@ Result<void> Session::on_list(std::uint64_t id, wire::ListRequest::Reader reques
     wanted[ns] = !gone && visible(ns) && filter->matches(known[ns]);
   }
   if (!filter->is_everything() && std::ranges::find(wanted, 1) == wanted.end()) {
-    reply_error(id, make_error(Errc::not_found, "no namespace is known that matches"));
+    connection_.reply_error(id, make_error(Errc::not_found, "no namespace is known that matches"));
     return {};
   }
   const TierSet tiers = tiers_from(request.getTiers());
@@ -200,33 +212,48 @@ Result<void> Session::on_list(std::uint64_t id, wire::ListRequest::Reader reques
   for (; ns < known.size() && namespaces.size() < namespaces_max; ++ns) {
     if (wanted[ns]) namespaces.push_back(static_cast<std::uint16_t>(ns));
   }
-  reply(id, [&](Builder root) {
+  connection_.reply(id, [&](Builder root) {
     auto list = root.initListReply();
     auto out = list.initNamespaces(static_cast<unsigned>(namespaces.size()));
-    for (unsigned i = 0; i < out.size(); ++i) fill_namespace(out[i], namespaces[i]);
+    for (unsigned i = 0; i < out.size(); ++i) inspection_.fill_namespace(out[i], namespaces[i]);
     auto found = list.initBlocks(static_cast<unsigned>(blocks.size()));
-    for (unsigned i = 0; i < found.size(); ++i) fill_block(found[i], blocks[i]);
+    for (unsigned i = 0; i < found.size(); ++i) inspection_.fill_block(found[i], blocks[i]);
     if (ns < known.size()) list.setNextNamespace(ns);
     if (number < catalogue.numbers_used()) list.setNextBlock(number);
   });
   return {};
 }
 
-void Session::fill(wire::SessionInfo::Builder info) const {
-  const auto since = [now = steady_clock::now()](steady_clock::time_point then) {
-    return static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::milliseconds>(now - then).count());
-  };
-  const auto [leases, blocks] = context_.cache.leased_by(id_);
-  info.setId(id_);
-  info.setName(name_);
-  info.setPid(process_.pid);
-  info.setAgeMs(since(began_));
-  info.setSilentMs(since(last_heard_));
-  info.setLeases(leases);
-  info.setBlocksLeased(blocks);
-  info.setSlotsReserved(context_.cache.reservations().held_by_session(id_));
-  info.setNamespaces(static_cast<std::uint32_t>(namespaces_.size()));
+Result<void> AdminRequests::set_quota(std::uint64_t id, wire::QuotaRequest::Reader request) {
+  const std::string name_of_tenant = request.getTenant().cStr();
+  const auto tenant = context_.cache.catalogue().tenants().find(name_of_tenant);
+  if (!tenant) {
+    connection_.reply_error(
+        id, make_error(Errc::not_found,
+                       "no tenant '" + name_of_tenant + "': `kvtierctl status` lists them"));
+    return {};
+  }
+  if (request.getTier() >= kTiers) {
+    connection_.reply_error(id, make_error(Errc::invalid, "no such tier"));
+    return {};
+  }
+  const Tier tier = static_cast<Tier>(request.getTier());
+  const TenantLimits wanted{request.getQuotaBytes(), request.getGuaranteedBytes()};
+  if (auto good = context_.cache.set_limits(*tenant, tier, wanted); !good) {
+    connection_.reply_error(id, good.error());
+    return {};
+  }
+  spdlog::info("tenant '{}': quota of the {} tier is {} bytes, {} guaranteed", name_of_tenant,
+               name(tier), wanted.quota, wanted.guaranteed);
+  connection_.reply(id, [](Builder root) { root.setDone(); });
+  return {};
+}
+
+// Whether the peer is shown this namespace: it may use its tenant, or is an administrator.
+bool AdminRequests::visible(std::uint16_t ns) const {
+  const TenantId tenant = context_.cache.catalogue().namespaces()[ns].tenant;
+  const Peer& peer = connection_.peer();
+  return context_.access.is_admin(peer) || context_.access.may_use(tenant, peer);
 }
 
 }  // namespace kvtier::daemon

@@ -1,4 +1,4 @@
-#include "daemon/server/snapshot.h"
+#include "daemon/server/status/namespace_labels.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,9 +1,9 @@
-// What the daemon knows of a namespace and of a block, for people.
+#include "daemon/session/admin/inspection.h"
+
 #include <algorithm>
 
 #include "core/record/private_head.h"
 #include "daemon/limits.h"
-#include "daemon/session/session.h"
 #include "daemon/session/wire_values.h"
 #include "kvtier/namespace.h"
 
@@ -37,7 +37,7 @@ void check(wire::Inspected::Placement::Builder out, std::span<const std::byte> r
 
 }  // namespace
 
-void Session::fill_namespace(wire::ListReply::Namespace::Builder out, std::uint16_t ns) const {
+void Inspection::fill_namespace(wire::ListReply::Namespace::Builder out, std::uint16_t ns) const {
   const KnownNamespace& known = context_.cache.catalogue().namespaces()[ns];
   out.setId(data_of(known.id));
   out.setTenant(context_.cache.catalogue().tenants()[known.tenant].name);
@@ -58,7 +58,7 @@ void Session::fill_namespace(wire::ListReply::Namespace::Builder out, std::uint1
   out.setSessions(known.opened);
 }
 
-void Session::fill_block(wire::ListReply::Block::Builder out, BlockId id) const {
+void Inspection::fill_block(wire::ListReply::Block::Builder out, BlockId id) const {
   const Catalogue& catalogue = context_.cache.catalogue();
   const Block& block = catalogue.block(id);
   std::uint32_t holds = 0;
@@ -74,8 +74,8 @@ void Session::fill_block(wire::ListReply::Block::Builder out, BlockId id) const 
   out.setPinned(block.pinned.bits);
 }
 
-void Session::fill_placement(wire::Inspected::Placement::Builder out, BlockId id, Tier tier,
-                             bool verify) const {
+void Inspection::fill_placement(wire::Inspected::Placement::Builder out, BlockId id, Tier tier,
+                                bool verify) const {
   BlockCache& cache = context_.cache;
   const Block& block = cache.catalogue().block(id);
   const Place at = block.places[index_of(tier)];
@@ -84,7 +84,7 @@ void Session::fill_placement(wire::Inspected::Placement::Builder out, BlockId id
   out.setContainer(tier == Tier::disk ? location_of(at).segment : at.container);
   out.setSlot(at.slot);
   out.setDevice(device);
-  out.setWhere(context_.name_of_part(tier, device));
+  out.setWhere(context_.ports.name_of_part(tier, device));
   out.setHolds(block.holds[index_of(tier)] - (block.pinned.has(tier) ? 1U : 0U));
   if (const auto until = cache.pins().until(id, tier)) {
     const auto left =
@@ -97,7 +97,7 @@ void Session::fill_placement(wire::Inspected::Placement::Builder out, BlockId id
         block.key);
 }
 
-void Session::fill_inspected(wire::Inspected::Builder out, BlockId id, bool verify) const {
+void Inspection::fill_inspected(wire::Inspected::Builder out, BlockId id, bool verify) const {
   const Catalogue& catalogue = context_.cache.catalogue();
   const Block& block = catalogue.block(id);
   fill_block(out.initBlock(), id);
@@ -117,39 +117,39 @@ void Session::fill_inspected(wire::Inspected::Builder out, BlockId id, bool veri
   }
 }
 
-// With a look at the disk the answer waits for the disk, and has then what it was before.
-Result<void> Session::on_inspect(std::uint64_t id, wire::InspectRequest::Reader request) {
+Result<void> Inspection::inspect(std::uint64_t id, wire::InspectRequest::Reader request) {
   const auto key = digest_from<Key>(request.getKey());
   if (!key) return make_error(Errc::malformed, "request: a key of the wrong size");
   BlockCache& cache = context_.cache;
   const BlockId block = cache.catalogue().find_any(*key);
   if (block == kNoBlock) {
-    reply_error(id, make_error(Errc::not_found, "no block " + to_hex(*key) + " is cached"));
+    connection_.reply_error(id,
+                            make_error(Errc::not_found, "no block " + to_hex(*key) + " is cached"));
     return {};
   }
   const auto message = std::make_shared<capnp::MallocMessageBuilder>();
   fill_inspected(message->initRoot<wire::Inspected>(), block, request.getVerify());
-  const auto send = [message](Session& to, std::uint64_t to_id) {
-    to.reply(to_id, [&](Builder root) {
+  const auto send = [message](Connection& to, std::uint64_t to_id) {
+    to.reply(to_id, [&](Connection::Builder root) {
       root.setInspected(message->getRoot<wire::Inspected>().asReader());
     });
   };
   if (!request.getVerify() || !cache.catalogue().block(block).tiers.has(Tier::disk)) {
-    send(*this, id);
+    send(connection_, id);
     return {};
   }
   auto placements = message->getRoot<wire::Inspected>().getPlacements();
   auto on_disk = placements[placements.size() - 1];
-  const auto checked = [message, on_disk, send, weak = weak_from_this(),
+  const auto checked = [message, on_disk, send, weak = connection_.weak_from_this(),
                         id](const Result<void>& result) mutable {
     const bool reached = result || result.error().code != Errc::unavailable;
     if (reached) on_disk.setChecked(result ? Checked::HOLDS : Checked::CORRUPT);
     if (!result) on_disk.setNote(result.error().message);
-    if (const auto self = weak.lock()) send(*self, id);
+    if (const auto to = weak.lock()) send(*to, id);
   };
   if (const auto begun = cache.verify_on_disk(block, checked); !begun) {
     on_disk.setNote(begun.error().message);
-    send(*this, id);
+    send(connection_, id);
   }
   return {};
 }

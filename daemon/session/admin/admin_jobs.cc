@@ -1,4 +1,4 @@
-#include "daemon/session/admin_jobs.h"
+#include "daemon/session/admin/admin_jobs.h"
 
 #include <spdlog/spdlog.h>
 

@@ -1,0 +1,246 @@
+#include "daemon/session/client_requests.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "daemon/limits.h"
+
+namespace kvtier::daemon {
+namespace {
+
+constexpr std::uint16_t kNotKnown = OpenNamespaces::kNotKnown;
+
+std::span<const std::byte> bytes_of(capnp::Data::Reader data) {
+  return {reinterpret_cast<const std::byte*>(data.begin()), data.size()};
+}
+
+Error malformed(const std::string& what) {
+  return make_error(Errc::malformed, "request: " + what);
+}
+
+// Copies `count` values of 16 or 4 bytes, which lie unaligned in the frame.
+template <class Value>
+std::vector<Value> values_of(capnp::Data::Reader data) {
+  std::vector<Value> values(data.size() / sizeof(Value));
+  // memcpy() wants places even for nothing.
+  if (!values.empty()) std::memcpy(values.data(), data.begin(), values.size() * sizeof(Value));
+  return values;
+}
+
+}  // namespace
+
+Result<void> ClientRequests::handle(wire::Message::Reader message) {
+  const std::uint64_t id = message.getId();
+  switch (message.which()) {
+    case wire::Message::OPEN_NAMESPACE:
+      return open(id, message.getOpenNamespace());
+    case wire::Message::LEASE:
+      return lease(id, message.getLease());
+    case wire::Message::RELEASE:
+      for (const LeaseId lease : message.getRelease())
+        context_.cache.release(client_.session, lease);
+      return {};
+    case wire::Message::RELEASE_PARTLY:
+      for (const auto release : message.getReleasePartly())
+        context_.cache.release(client_.session, release.getLease(), release.getUsable());
+      return {};
+    case wire::Message::RESERVE:
+      return reserve(id, message.getReserve());
+    case wire::Message::COMMIT:
+      return commit(id, message.getCommit());
+    case wire::Message::ABANDON:
+      for (const SlotName slot : message.getAbandon())
+        context_.cache.abandon(client_.session, slot);
+      context_.lending.came_home();
+      return {};
+    case wire::Message::RETURNED:
+      context_.lending.returned(client_.session, message.getReturned());
+      return {};
+    case wire::Message::REPORT:
+      return report(message.getReport());
+    case wire::Message::FLUSH:
+      return flush(id);
+    case wire::Message::STATUS:
+      connection_.reply(id, [&](Builder root) {
+        context_.ports.fill_status(connection_.peer(), root.initStatusReply());
+      });
+      return {};
+    case wire::Message::LET_GO:
+      context_.cache.let_go(client_.process, client_.id);
+      context_.lending.came_home();
+      return {};
+    default:
+      return malformed("not something a client may send");
+  }
+}
+
+Result<void> ClientRequests::open(std::uint64_t id, capnp::Data::Reader encoded) {
+  const Peer& peer = connection_.peer();
+  // What is not understood gets its error below.
+  if (const auto ns = decode_namespace(bytes_of(encoded))) {
+    const Tenants& tenants = context_.cache.catalogue().tenants();
+    const TenantId tenant = tenants.of_salt(ns->tenant);
+    if (!context_.access.may_use(tenant, peer)) {
+      ++context_.counts.denied;
+      connection_.reply_error(
+          id, make_error(Errc::refused, "user " + std::to_string(peer.uid) +
+                                            " may not use the tenant '" + tenants[tenant].name +
+                                            "': see the users and groups of its [[tenant]]"));
+      return {};
+    }
+  }
+  const auto handle = namespaces_.open(bytes_of(encoded), !client_.read_only, peer.uid);
+  if (!handle) {
+    connection_.reply_error(id, handle.error());
+  } else {
+    connection_.reply(id, [&](Builder root) { root.setOpened(*handle); });
+  }
+  return {};
+}
+
+Result<void> ClientRequests::lease(std::uint64_t id, wire::LeaseRequest::Reader request) {
+  const auto ns = namespaces_.number_of(request.getNs());
+  if (!ns) return ns.error();
+  const auto keys = values_of<Key>(request.getKeys());
+  if (request.getKeys().size() % sizeof(Key) != 0) return malformed("a lease of part of a key");
+  if (request.getLookedUp() > limits::kLookedUpMax) return malformed("a prompt of too many blocks");
+  BlockCache::Grant grant;
+  if (*ns != kNotKnown) {
+    grant = context_.cache.lease(client_.session, *ns, keys, client_.device, request.getLookedUp());
+  } else {
+    context_.cache.catalogue().namespaces().missed(
+        std::max<std::uint64_t>(request.getLookedUp(), keys.size()));
+  }
+  for (const SlotName slot : grant.slots) extents_.introduce(slot);
+  connection_.reply(id, [&](Builder root) {
+    auto leased = root.initLeased();
+    leased.setLease(grant.lease);
+    auto slots = leased.initSlots(static_cast<unsigned>(grant.slots.size()));
+    for (unsigned i = 0; i < grant.slots.size(); ++i) slots.set(i, grant.slots[i]);
+    leased.setTiers({reinterpret_cast<const kj::byte*>(grant.tiers.data()), grant.tiers.size()});
+  });
+  return {};
+}
+
+Result<void> ClientRequests::reserve(std::uint64_t id, wire::ReserveRequest::Reader request) {
+  const auto ns = namespaces_.number_of(request.getNs());
+  if (!ns) return ns.error();
+  if (request.getTier() >= index_of(Tier::disk)) return malformed("slots of no memory tier");
+  const Lending::Request asked{
+      context_.cache.borrower(client_.session, client_.process, *ns,
+                              static_cast<Tier>(request.getTier()), client_.device, client_.id),
+      id, std::min(request.getCount(), wire::kReserveMax)};
+  if (auto slots = context_.lending.ask(asked, Connection::Clock::now()))
+    granted(id, std::move(*slots));
+  return {};
+}
+
+void ClientRequests::granted(std::uint64_t id, std::vector<SlotName> slots) {
+  // Side by side as far as they are: a client's copies of neighbours go together.
+  std::ranges::sort(slots);
+  for (const SlotName slot : slots) extents_.introduce(slot);
+  const bool told = connection_.reply(id, [&](Builder root) {
+    auto list = root.initReserved().initSlots(static_cast<unsigned>(slots.size()));
+    for (unsigned i = 0; i < slots.size(); ++i) list.set(i, slots[i]);
+  });
+  // A peer that never hears of them writes to none.
+  if (!told) {
+    for (const SlotName slot : slots) context_.cache.abandon(client_.session, slot);
+  }
+}
+
+Result<void> ClientRequests::commit(std::uint64_t id, wire::Commit::Reader commit) {
+  const auto ns = namespaces_.number_of(commit.getNs());
+  if (!ns) return ns.error();
+  std::uint32_t taken = 0;
+  const auto blocks = commit.getBlocks();
+  prefetch_keys(blocks, 0);
+  for (unsigned i = 0; i < blocks.size(); ++i) {
+    if (i % kPrefetched == 0) prefetch_keys(blocks, i + kPrefetched);
+    const auto block = blocks[i];
+    if (block.getKey().size() != sizeof(Key) || block.getParent().size() != sizeof(Key) ||
+        block.getTokens().size() % sizeof(Token) != 0 || block.getSlots().size() > kTiers) {
+      return malformed("a block's key, parent, tokens or slots have the wrong size");
+    }
+    BlockCache::NewBlock fresh;
+    std::memcpy(&fresh.key, block.getKey().begin(), sizeof(Key));
+    std::memcpy(&fresh.parent, block.getParent().begin(), sizeof(Key));
+    const auto tokens = values_of<Token>(block.getTokens());
+    std::vector<SlotName> slots;
+    for (const SlotName slot : block.getSlots()) slots.push_back(slot);
+    fresh.block_index = block.getBlockIndex();
+    fresh.tokens = tokens;
+    fresh.slots = slots;
+    taken += context_.cache.commit(client_.session, *ns, fresh) ? 1 : 0;
+  }
+  context_.lending.came_home();
+  connection_.reply(id, [&](Builder root) { root.setCommitted(taken); });
+  return {};
+}
+
+void ClientRequests::prefetch_keys(capnp::List<wire::Commit::Block>::Reader blocks,
+                                   unsigned first) const {
+  std::array<Key, kPrefetched> keys;
+  const unsigned count = first < blocks.size() ? std::min(kPrefetched, blocks.size() - first) : 0;
+  for (unsigned i = 0; i < count; ++i) {
+    const auto key = blocks[first + i].getKey();
+    if (key.size() == sizeof(Key)) std::memcpy(&keys[i], key.begin(), sizeof(Key));
+  }
+  context_.cache.catalogue().prefetch({keys.data(), count});
+}
+
+Result<void> ClientRequests::report(wire::Report::Reader report) {
+  if (auto good = context_.counts.told.take(report); !good) return good;
+  for (const auto missed : report.getMissed()) {
+    const auto ns = namespaces_.number_of(missed.getNs());
+    if (!ns) return ns.error();
+    if (*ns == kNotKnown) {
+      context_.cache.catalogue().namespaces().missed(missed.getBlocks());
+    } else {
+      context_.cache.missed(*ns, missed.getBlocks());
+    }
+  }
+  const auto bad_keys = report.getBadKeys();
+  std::vector<Key> keys(bad_keys.size());
+  for (unsigned i = 0; i < bad_keys.size(); ++i) {
+    if (bad_keys[i].size() != sizeof(Key)) return malformed("a key of the wrong size");
+    std::memcpy(&keys[i], bad_keys[i].begin(), sizeof(Key));
+  }
+  if (keys.empty()) return {};
+  // They may lie among many that are held.
+  constexpr double kHeldBlocksOfOneRequest = 256;
+  connection_.charge(static_cast<double>(context_.cache.held_by(client_.session).leased_blocks) /
+                     kHeldBlocksOfOneRequest);
+  if (client_.read_only) {
+    context_.counts.refused_reports += keys.size();
+  } else {
+    reported_ = std::move(keys);
+  }
+  return {};
+}
+
+// As many of the keys that a report called bad as a turn may have records read for.
+void ClientRequests::do_more() {
+  const std::size_t count = std::clamp<std::size_t>(
+      limits::kReportBytesMax / namespaces_.record_bytes_max(), 1, reported_.size());
+  const auto first = reported_.end() - static_cast<std::ptrdiff_t>(count);
+  context_.counts.refused_reports += context_.cache.report_bad(
+      client_.session, namespaces_.numbers(), std::span(first, reported_.end()));
+  reported_.erase(first, reported_.end());
+}
+
+Result<void> ClientRequests::flush(std::uint64_t id) {
+  if (*flushes_ == limits::kFlushesPerSessionMax) return malformed("too many flushes at a time");
+  ++*flushes_;
+  context_.cache.flush(
+      [weak = connection_.weak_from_this(), flushes = flushes_, id](const Result<void>& result) {
+        --*flushes;
+        const auto connection = weak.lock();
+        if (!connection) return;
+        if (!result) return connection->reply_error(id, result.error());
+        connection->reply(id, [](Builder root) { root.setDone(); });
+      });
+  return {};
+}
+
+}  // namespace kvtier::daemon
