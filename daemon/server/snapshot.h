@@ -9,7 +9,7 @@
 
 #include "core/wire/drop_reason.h"
 #include "daemon/cache/catalogue/namespaces.h"
-#include "daemon/cache/reservations.h"
+#include "daemon/cache/loans/reservations.h"
 #include "daemon/cache/tiers/disk_tier.h"
 #include "daemon/config/tenants.h"
 #include "daemon/server/scrubber.h"

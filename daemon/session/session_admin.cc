@@ -217,7 +217,7 @@ void Session::fill(wire::SessionInfo::Builder info) const {
     return static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::milliseconds>(now - then).count());
   };
-  const auto [leases, blocks] = context_.cache.leased_by(id_);
+  const auto [leases, blocks] = context_.cache.held_by(id_);
   info.setId(id_);
   info.setName(name_);
   info.setPid(process_.pid);
