@@ -31,7 +31,7 @@ inline constexpr std::uint32_t kLeasesPerSessionMax = 4096;
 inline constexpr std::uint32_t kLeasesPerUserMax = 1U << 16;
 inline constexpr std::size_t kBlocksLeasedPerSessionMax = 1U << 20;
 inline constexpr std::size_t kBlocksLeasedPerUserMax = 1U << 22;
-// Slots of one part of a tier, quarantined ones included; in bytes it is a share (block_loans.cc).
+// Slots of one part of a tier, quarantined ones included; in bytes it is a share (LoanShares).
 inline constexpr std::uint32_t kReservedPerProcessMax = 32768;
 inline constexpr std::uint32_t kReservesWaitingMax = 1024;  // for slots to come home
 inline constexpr std::chrono::milliseconds kReserveWaitMax{1000};

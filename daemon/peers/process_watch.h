@@ -10,7 +10,7 @@
 #include <map>
 #include <memory>
 
-#include "daemon/cache/reservations.h"
+#include "daemon/cache/loans/reservations.h"
 #include "daemon/peers/peer.h"
 #include "kvtier/result.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/base/fd.h"
-#include "daemon/cache/reservations.h"
+#include "daemon/cache/loans/reservations.h"
 #include "kvtier/key.h"
 
 namespace kvtier::daemon {

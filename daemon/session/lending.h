@@ -4,8 +4,8 @@
 // room, its request waits a moment, and those who have more are told to give back what lies idle
 // (recall); each answers at once. A session that does not answer is lent nothing more until it
 // does, and nobody waits for it: what it may have is bounded so that others have theirs without it
-// (block_loans.cc). The extents that a lowered cap takes are asked for in the same way. Owned by
-// the control thread; nothing here waits.
+// (LoanShares). The extents that a lowered cap takes are asked for in the same way. Owned by the
+// control thread; nothing here waits.
 #pragma once
 
 #include <chrono>

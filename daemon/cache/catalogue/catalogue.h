@@ -171,8 +171,17 @@ class Catalogue {
   }
 
   const TierCounts& counts(Tier tier) const noexcept { return counts_[index_of(tier)]; }
-  // The ages of stamps (see Block::last_access).
+
+  // The logical clock, of which Block::last_access is a stamp: it counts leases and commits. What
+  // is used later has the larger stamp, across restarts too.
+  std::uint64_t clock() const noexcept { return clock_; }
+  std::uint64_t tick() noexcept { return ++clock_; }
+  // A block is there that an earlier daemon gave this stamp.
+  void pass_stamp(std::uint64_t stamp) noexcept { clock_ = std::max(clock_, stamp + 1); }
+  // The ages of stamps.
   StampAges& ages() noexcept { return ages_; }
+  // About once a second, `now` in seconds from 1 up.
+  void pass_time(std::uint32_t now) { ages_.pass(now, clock_); }
 
   // Told of each placement in a memory tier as it enters and leaves its eviction order.
   std::function<void(Tier, Place, TenantId, bool evictable)> on_evictable;
@@ -212,6 +221,7 @@ class Catalogue {
   static constexpr std::size_t kDevicesMax = std::max(limits::kDisksMax, limits::kGpusMax);
   std::array<std::vector<BlockId>, kDevicesMax> touched_;  // kept for their memory
   std::array<TierCounts, kTiers> counts_;
+  std::uint64_t clock_ = 1;
   StampAges ages_;
 };
 

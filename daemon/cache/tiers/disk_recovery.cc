@@ -1,4 +1,5 @@
-// A restart: the stores' indices become the catalogue's blocks again.
+#include "daemon/cache/tiers/disk_recovery.h"
+
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -8,7 +9,6 @@
 #include <utility>
 
 #include "core/base/points.h"
-#include "daemon/cache/tiers/disk_tier.h"
 
 namespace kvtier::daemon {
 
@@ -63,9 +63,9 @@ class MemoryAhead {
 
 }  // namespace
 
-Result<void> DiskTier::open_namespaces() {
+Result<void> DiskRecovery::open_namespaces() {
   if (std::exchange(namespaces_opened_, true)) return {};
-  for (const auto& on : devices_) {
+  for (const auto& on : devices_.all()) {
     auto namespaces = on->store().namespaces();
     if (!namespaces) return namespaces.error();
     for (const auto& [id, encoded] : *namespaces) {
@@ -78,7 +78,7 @@ Result<void> DiskTier::open_namespaces() {
   return {};
 }
 
-Result<std::uint64_t> DiskTier::recover() {
+Result<std::uint64_t> DiskRecovery::recover() {
   std::vector<Recovered> order;
   order.reserve(catalogue_.capacity());  // of which only what is used gets memory
   // All namespaces first: one store may know of a namespace what another, whose index was lost,
@@ -91,7 +91,7 @@ Result<std::uint64_t> DiskTier::recover() {
   for (const Recovered& block : order) newest = std::max(newest, block.last_access);
   catalogue_.enlist_newest(oldest_first(catalogue_, order), Tier::disk);
   KVTIER_POINT("daemon.recovered");
-  if (present()) {
+  if (devices_.size() != 0) {
     spdlog::info("disk tier: {} blocks, {} bytes taken over, {} of namespaces not known yet",
                  catalogue_.counts(Tier::disk).blocks, catalogue_.counts(Tier::disk).bytes,
                  catalogue_.namespaces().orphan_blocks());
@@ -99,20 +99,31 @@ Result<std::uint64_t> DiskTier::recover() {
   return newest;
 }
 
-std::string DiskTier::unknown_directory() const {
+std::string DiskRecovery::unknown_directory() const {
   for (std::uint32_t number = 0; number < devices_.size(); ++number) {
-    if (devices_[number]->store().unknown() || late_.contains(number))
-      return devices_[number]->directory();
+    if (devices_[number].store().unknown() || late_.contains(number))
+      return devices_[number].directory();
   }
   return {};
 }
 
-void DiskTier::invalidated(const NamespaceFilter& filter) {
+void DiskRecovery::invalidated(const NamespaceFilter& filter) {
   if (!unknown_directory().empty()) invalidated_.push_back(filter);
 }
 
-void DiskTier::begin_late(std::uint32_t number) {
-  DiskDevice& on = device(number);
+bool DiskRecovery::takes_health(std::uint32_t number, bool online, const std::string& why) {
+  if (const auto late = late_.find(number); late != late_.end()) {
+    late->second = online;
+    devices_[number].set_why(why);
+    return true;
+  }
+  if (!online || !devices_[number].store().to_recover()) return false;
+  begin_late(number);
+  return true;
+}
+
+void DiskRecovery::begin_late(std::uint32_t number) {
+  DiskDevice& on = devices_[number];
   late_[number] = true;
   on.set_why("its blocks are being taken over");
   const auto namespaces = on.store().namespaces();
@@ -122,8 +133,8 @@ void DiskTier::begin_late(std::uint32_t number) {
 
 // In steps: others are served meanwhile, though not from this device, which comes online at the
 // end. Its blocks come newest first, and before what it may be given then.
-void DiskTier::take_over_late(std::uint32_t number) {
-  DiskDevice& on = device(number);
+void DiskRecovery::take_over_late(std::uint32_t number) {
+  DiskDevice& on = devices_[number];
   std::vector<Key> unusable;
   (void)on.store().recover([&](const storage::DiskEntry& entry) {
     on_late_stamp(entry.last_access);
@@ -142,17 +153,17 @@ void DiskTier::take_over_late(std::uint32_t number) {
   KVTIER_POINT("daemon.late.step");
   if (on.store().to_recover()) {
     const auto next = [this, number] { take_over_late(number); };
-    return later ? later(next) : next();
+    return later_ ? later_(next) : next();
   }
   const bool online = late_.extract(number).mapped();
   if (unknown_directory().empty()) invalidated_.clear();
   spdlog::info("disk tier: {} came late, {} blocks taken over", on.directory(), on.blocks());
-  if (online) health_changed(number, true, {});
+  if (online) devices_.set_online(number, true, {});
 }
 
 // The entries come in the order of their keys. Each is taken over a little after it came, when the
 // words of the tables that it will change have been loaded.
-Result<void> DiskTier::take_over_all(std::uint32_t number, std::vector<Recovered>& order) {
+Result<void> DiskRecovery::take_over_all(std::uint32_t number, std::vector<Recovered>& order) {
   constexpr std::size_t kPiece = 32;
   constexpr std::size_t kBlocksPerProgress = 1 << 18;
   std::vector<storage::DiskEntry> piece, before;
@@ -166,7 +177,7 @@ Result<void> DiskTier::take_over_all(std::uint32_t number, std::vector<Recovered
                  id.error().message);
     unusable.push_back(entry.identity.key);
   };
-  DiskDevice& on = device(number);
+  DiskDevice& on = devices_[number];
   MemoryAhead ahead(catalogue_);
   std::size_t next_progress = order.size();
   // A piece is taken over while what the next will read is on its way from memory.
@@ -194,7 +205,7 @@ Result<void> DiskTier::take_over_all(std::uint32_t number, std::vector<Recovered
   return {};
 }
 
-Result<BlockId> DiskTier::take_over(std::uint32_t number, const storage::DiskEntry& entry) {
+Result<BlockId> DiskRecovery::take_over(std::uint32_t number, const storage::DiskEntry& entry) {
   // What is in memory too is one block in both places.
   const BlockId known = catalogue_.find_any(entry.identity.key);
   if (known != kNoBlock) {
@@ -219,7 +230,7 @@ Result<BlockId> DiskTier::take_over(std::uint32_t number, const storage::DiskEnt
   if (namespaces[*ns].layout.record_bytes != entry.record_bytes) {
     return make_error(Errc::corrupt, "its size is not its namespace's");
   }
-  if (auto claimed = device(number).space().claim(entry.at, entry.record_bytes); !claimed) {
+  if (auto claimed = devices_[number].space().claim(entry.at, entry.record_bytes); !claimed) {
     return claimed.error();
   }
   const BlockId id = known != kNoBlock
@@ -227,9 +238,9 @@ Result<BlockId> DiskTier::take_over(std::uint32_t number, const storage::DiskEnt
                          : catalogue_.add(*ns, entry.identity.key, entry.identity.parent,
                                           entry.identity.block_index);
   catalogue_.set_last_access(id, std::max(catalogue_.block(id).last_access, entry.last_access));
-  device(number).set_block(entry.at, id);
+  devices_[number].set_block(entry.at, id);
   catalogue_.place_unlisted(id, Tier::disk, disk_place(number, entry.at));
-  usage_.add(catalogue_.tenant(id), entry.record_bytes);
+  devices_.add_usage(catalogue_.tenant(id), entry.record_bytes);
   return id;
 }
 

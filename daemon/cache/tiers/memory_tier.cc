@@ -261,8 +261,6 @@ void MemoryTier::drain(ExtentId id) {
   if (id == draining_) return;
   stop_draining();
   draining_ = id;
-  drained_to_ = 0;
-  shrinking_ = false;
   std::erase(class_of(state_of(id)).open, id);
 }
 

@@ -68,7 +68,7 @@ class MemoryTier {
   bool retire_extent(ExtentId id);
 
   // A cap above what is taken now ends at once; one below it is reached extent by extent, by
-  // whoever empties and retires them (BlockCache::shrink()).
+  // whoever empties and retires them (Emptying).
   void set_cap(std::uint64_t bytes);
   bool over_cap() const noexcept { return taken_bytes_ - retiring_bytes_ > options_.cap_bytes; }
   // No slot of this extent is given out any more, until it is retired or stop_draining(). One at a
@@ -76,14 +76,6 @@ class MemoryTier {
   void drain(ExtentId id);
   void stop_draining();
   std::optional<ExtentId> draining() const noexcept { return draining_; }
-  // The first slot of the extent being drained that whoever empties it has not come to.
-  std::uint32_t& drained_to() noexcept { return drained_to_; }
-
-  // Whether the extent is drained because of the cap.
-  bool shrinking() const noexcept { return draining_ && shrinking_; }
-  void set_shrinking() noexcept { shrinking_ = true; }
-  // A further step of emptying it is to be taken in a later turn.
-  bool& step_waits() noexcept { return step_waits_; }
 
   // Of an extent's slots, without a look at any.
   struct Use {
@@ -218,9 +210,6 @@ class MemoryTier {
   std::map<Pool, std::uint64_t> pool_bytes_;  // of extents
   TenantUsage usage_;
   std::optional<ExtentId> draining_;
-  std::uint32_t drained_to_ = 0;
-  bool shrinking_ = false;
-  bool step_waits_ = false;
   std::uint64_t taken_bytes_ = 0;
   std::uint64_t retiring_bytes_ = 0;  // of them, what is on its way back
   std::uint64_t used_bytes_ = 0;

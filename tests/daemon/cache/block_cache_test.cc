@@ -101,13 +101,13 @@ TEST_F(BlockCacheTest, a_device_copy_of_a_host_block_adds_a_tier) {
   EXPECT_EQ(cache.lease(ns, std::span(&block, 1)).tiers[0], Tier::device);
 }
 
-TEST_F(BlockCacheTest, a_forgotten_block_is_found_no_more_and_goes_with_its_last_lease) {
+TEST_F(BlockCacheTest, a_removed_block_is_found_no_more_and_goes_with_its_last_lease) {
   const auto prefix = cache.prefix(ns, 2, 1);
   ASSERT_EQ(cache.put_all(ns, prefix), 2U);
   cache.store().complete_all();
   const auto first = cache.lease(ns, prefix);
   const auto second = cache.lease(ns, prefix);
-  cache->forget(ns, prefix[1].key());
+  cache.remove(ns, prefix[1].key());
   EXPECT_TRUE(cache.directory().find(prefix[1].key()).empty());
   EXPECT_EQ(cache.lease(ns, prefix, 7).slots.size(), 1U);
   cache->release(1, first.lease);
@@ -151,13 +151,12 @@ TEST_F(BlockCacheTest, a_corrupt_disk_read_fails_the_block_of_every_lease_and_fo
 }
 
 // The block stayed in the host tier, found by nobody and never removed.
-TEST_F(BlockCacheTest,
-       a_block_forgotten_while_its_failing_read_is_under_way_leaves_no_copy_behind) {
+TEST_F(BlockCacheTest, a_block_removed_while_its_failing_read_is_under_way_leaves_no_copy_behind) {
   const auto block = cache.prefix(ns, 1, 1)[0];
   cache.put_on_disk(ns, std::span(&block, 1));
   cache.lease(ns, std::span(&block, 1));
   ASSERT_TRUE(cache.put(ns, block, Tier::host, 2));
-  cache->forget(ns, block.key());
+  cache.remove(ns, block.key());
   cache->release_all(1);
   ASSERT_EQ(cache.store().under_way().size(), 1U);
   cache.store().complete(cache.store().under_way()[0], FakeStore::Fate::corrupt);

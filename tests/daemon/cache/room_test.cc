@@ -71,7 +71,7 @@ TEST_F(RoomTest, one_segment_is_emptied_at_a_time) {
   }
   const auto gone = cache.prefix(ns, 10, 9001)[0].key();
   cache->drop(ns, kHost);
-  cache->forget(ns, gone);
+  cache.remove(ns, gone);
   const auto other = cache.store().under_way().back();
   ASSERT_TRUE(cache.put(wide, cache.prefix(wide, 1, 1)[0]));
   const auto evicted = cache->catalogue().counts(Tier::disk).evictions();

@@ -148,7 +148,7 @@ TEST_F(ShrinkTest, a_cap_is_reached_an_extent_a_turn_and_each_says_whether_to_go
 // Letting go of all that a session had leased was one turn, however much it was.
 TEST_F(ShrinkTest, leases_end_in_steps_where_there_are_many) {
   std::deque<std::function<void()>> turns;
-  cache->disk().later = [&](std::function<void()> task) { turns.push_back(std::move(task)); };
+  cache->later = [&](std::function<void()> task) { turns.push_back(std::move(task)); };
   const std::size_t leases = 2 * limits::kEndStep / blocks.size();
   for (std::size_t i = 0; i < leases; ++i) ASSERT_EQ(cache.lease(ns, blocks).slots.size(), 32U);
   const auto holds = [&] { return cache.find(blocks[0].key())->holds[index_of(Tier::host)]; };

@@ -8,7 +8,7 @@
 #include <csignal>
 #include <set>
 
-#include "daemon/cache/reservations.h"
+#include "daemon/cache/loans/reservations.h"
 #include "daemon/peers/log_budget.h"
 #include "tests/daemon/support/server_fixture.h"
 #include "tests/daemon/support/test_cache.h"

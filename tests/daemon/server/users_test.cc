@@ -1,6 +1,6 @@
 // What is counted by user: no more of it by connecting again, or more often.
 #include "daemon/peers/users.h"
-#include "daemon/cache/hold_table.h"
+#include "daemon/cache/leases/hold_table.h"
 #include "daemon/limits.h"
 #include "tests/daemon/support/server_fixture.h"
 #include "tests/daemon/support/test_cache.h"

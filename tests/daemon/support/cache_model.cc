@@ -359,13 +359,34 @@ void CacheModel::end_process(ProcessId process) {
 
 // ---- removal
 
-void CacheModel::forget(std::uint16_t ns, const Key& key) {
+// What is held of it goes with its last hold.
+void CacheModel::remove(std::uint16_t ns, const Key& key) {
   begin();
   if (MBlock* block = find(ns, key); block != nullptr) {
     block->doomed = true;
-    settle(key);
+    std::vector<std::vector<Key>> on_disk(disks_.size());
+    drop_copies(key, TierSet{7}, on_disk);
+    erase_on_disks(std::move(on_disk));
   }
   finish();
+}
+
+// Those that nobody holds. Whether there were any.
+bool CacheModel::drop_copies(const Key& key, TierSet tiers,
+                             std::vector<std::vector<Key>>& on_disk) {
+  bool any = false;
+  const auto copies = blocks_.at(key).copies;
+  for (const auto& [tier, copy] : copies) {
+    if (!tiers.has(tier) || copy.holds != 0) continue;
+    any = true;
+    unplace(key, tier);
+    if (tier == Tier::disk) {
+      on_disk[device_of(copy.at)].push_back(key);
+    } else {
+      give_back(tier);
+    }
+  }
+  return any;
 }
 
 void CacheModel::spoil(const Key& key, Tier tier, bool believed) {
@@ -385,25 +406,18 @@ void CacheModel::drop(std::optional<std::uint16_t> ns, TierSet tiers, std::uint6
   const auto blocks = blocks_;
   for (const auto& [key, block] : blocks) {
     if (ns && block.ns != *ns) continue;
-    bool any = false;
-    for (const auto& [tier, copy] : block.copies) {
-      if (!tiers.has(tier) || copy.holds != 0) continue;
-      any = true;
-      unplace(key, tier);
-      if (tier == Tier::disk) {
-        on_disk[device_of(copy.at)].push_back(key);
-      } else {
-        give_back(tier);
-      }
-    }
-    expected += any ? 1 : 0;
+    expected += drop_copies(key, tiers, on_disk) ? 1 : 0;
   }
   if (expected != dropped) fault(dropped, " blocks dropped, ", expected, " expected");
-  for (std::uint32_t disk = 0; disk < disks_.size(); ++disk) {
-    const auto slots = static_cast<std::uint32_t>(on_disk[disk].size());
-    if (slots != 0) erase_on_disk(disk, std::move(on_disk[disk]), slots);
-  }
+  erase_on_disks(std::move(on_disk));
   finish();
+}
+
+void CacheModel::erase_on_disks(std::vector<std::vector<Key>> keys) {
+  for (std::uint32_t disk = 0; disk < disks_.size(); ++disk) {
+    const auto slots = static_cast<std::uint32_t>(keys[disk].size());
+    if (slots != 0) erase_on_disk(disk, std::move(keys[disk]), slots);
+  }
 }
 
 }  // namespace kvtier::daemon::testing

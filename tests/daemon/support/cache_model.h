@@ -77,7 +77,7 @@ class CacheModel {
               std::span<const SlotName> slots, std::span<const bool> filled, bool sound,
               bool taken);
   void abandon(SessionId session, SlotName slot);
-  void forget(std::uint16_t ns, const Key& key);
+  void remove(std::uint16_t ns, const Key& key);
   // The record in this slot, which a lease of its block has, was damaged and reported.
   void spoil(const Key& key, Tier tier, bool believed);
   void drop(std::optional<std::uint16_t> ns, TierSet tiers, std::uint64_t dropped);
@@ -169,6 +169,7 @@ class CacheModel {
   void unhold(const Key& key, Tier tier, const Key& parent = {});
   void touch(const std::vector<Key>& prefix);
   void settle(const Key& key);
+  bool drop_copies(const Key& key, TierSet tiers, std::vector<std::vector<Key>>& on_disk);
   void end_lease(const Lease& lease);
   void end_or_wait(LeaseId id);
 
@@ -195,6 +196,7 @@ class CacheModel {
     });
   }
   void erase_on_disk(std::uint32_t disk, std::vector<Key> keys, std::uint32_t slots_back);
+  void erase_on_disks(std::vector<std::vector<Key>> keys);
   void finish();
   void check_block(const Key& key, const MBlock& block);
   void check_slots(Tier tier);

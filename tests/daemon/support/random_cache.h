@@ -44,7 +44,7 @@ class RandomCache {
     if (what < 430) return reserve();
     if (what < 680) return commit();
     if (what < 970) return complete_one();
-    if (what < 973) return forget();
+    if (what < 973) return remove();
     if (what < 977) return spoil();
     if (what < 978) return drop();
     if (what < 986) return end_session();
@@ -235,11 +235,11 @@ class RandomCache {
     model_.health(disk, online);
   }
 
-  void forget() {
+  void remove() {
     const Chain& chain = any(chains_);
     const Key key = any(chain.blocks).key();
-    cache_->forget(chain.ns, key);
-    model_.forget(chain.ns, key);
+    cache_.remove(chain.ns, key);
+    model_.remove(chain.ns, key);
   }
   // A client scribbles over a record that somebody holds leased, who finds it and says so.
   void spoil() {

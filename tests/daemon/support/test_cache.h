@@ -136,6 +136,12 @@ class TestCache {
                           SessionId session = 1, std::uint32_t gpu = 0) {
     return cache_.lease(session, ns, keys_of(prefix), gpu);
   }
+  // It goes with its last hold, and is found by nobody from now on.
+  void remove(std::uint16_t ns, const Key& key) {
+    const BlockId id = cache_.catalogue().find(ns, key);
+    BlockCache::Removed removed;
+    if (id != kNoBlock) cache_.remove({&id, 1}, TierSet{7}, true, removed);
+  }
   // Puts blocks that are on disk and nowhere else.
   void put_on_disk(std::uint16_t ns, std::span<const TestBlock> blocks) {
     ASSERT_EQ(put_all(ns, blocks), blocks.size());

@@ -1,4 +1,4 @@
-#include "daemon/cache/reservations.h"
+#include "daemon/cache/loans/reservations.h"
 
 #include <algorithm>
 

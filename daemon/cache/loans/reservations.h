@@ -15,6 +15,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "daemon/cache/catalogue/user_id.h"
+#include "daemon/cache/tiers/slot_name.h"
 #include "daemon/config/tenants.h"
 #include "kvtier/tier.h"
 
@@ -26,9 +28,6 @@ struct ProcessId {
   std::uint64_t start_time = 0;  // clock ticks since boot
   friend auto operator<=>(const ProcessId&, const ProcessId&) = default;
 };
-
-using SessionId = std::uint64_t;
-using SlotName = std::uint64_t;  // extent << 32 | slot, as on the wire
 
 // Who borrows slots of one size: a session, for one namespace, in one part of a tier.
 struct Borrower {

@@ -1,0 +1,65 @@
+// Blocks on their way from disk into the host tier, and the leases that wait for them. Owned by the
+// control thread.
+//
+// A block is read once, however many leases want it; until the read has ended it is `loading`,
+// which keeps it, and its slot belongs to nobody else. As it lands those who wait take their holds
+// first; then what did not hold goes from the disk, and only then are they told, for by then
+// nothing about the block changes any more.
+//
+// It holds nothing for anybody: that is Leases'.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/cache/catalogue/cache_counts.h"
+#include "daemon/cache/room/room.h"
+
+namespace kvtier::daemon {
+
+using LeaseId = std::uint64_t;
+
+class Loads {
+ public:
+  struct Waiter {
+    LeaseId lease;
+    std::uint32_t block;  // index in the lease
+  };
+
+  Loads(Catalogue& catalogue, MemoryTier& host, DiskTier& disk, Placements& placements, Room& room,
+        CacheCounts& counts) noexcept
+      : catalogue_(catalogue),
+        host_(host),
+        disk_(disk),
+        placements_(placements),
+        room_(room),
+        counts_(counts) {}
+
+  // The block's read is under way, or begins now. False where there is no room for it, or its disk
+  // does not take it.
+  bool ensure(BlockId id) { return catalogue_.block(id).loading || start(id); }
+  // One for which ensure() was true.
+  void wait(BlockId id, Waiter waiter) { waiting_[id.value].push_back(waiter); }
+
+  // The read of a block has ended: it is in the host tier where `good`.
+  std::function<void(BlockId, std::span<const Waiter>, bool good)> on_landed;
+  // What did not hold has gone.
+  std::function<void(BlockId, std::span<const Waiter>)> on_settled;
+
+ private:
+  bool start(BlockId id);
+  void landed(BlockId id, Place to, const Result<void>& result);
+
+  Catalogue& catalogue_;
+  MemoryTier& host_;
+  DiskTier& disk_;
+  Placements& placements_;
+  Room& room_;
+  CacheCounts& counts_;
+  std::unordered_map<std::uint32_t, std::vector<Waiter>> waiting_;  // by BlockId
+};
+
+}  // namespace kvtier::daemon

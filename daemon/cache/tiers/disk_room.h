@@ -1,0 +1,57 @@
+// Room on the disks for records that are to be written: which device and slot one gets, and what
+// goes for it. Owned by the control thread.
+//
+// A tenant never gets more than its quota, and is never refused what is guaranteed to it where
+// others have it to give. A record goes to the online device with the smallest part of its capacity
+// in use; where none has a free slot, over the block that was used longest ago and may go for the
+// tenant's sake. Only one segment at a time is emptied for records of another size, in steps. What
+// is being read is never touched.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "daemon/cache/tiers/disk_devices.h"
+
+namespace kvtier::daemon {
+
+class DiskRoom {
+ public:
+  // All of these outlive this.
+  DiskRoom(Catalogue& catalogue, DiskDevices& devices, const Later& later) noexcept
+      : catalogue_(catalogue), devices_(devices), later_(later) {}
+
+  struct Slot {
+    std::uint32_t device;
+    storage::DiskLocation at;
+    std::optional<Key> replaces;  // whose entry on disk goes with the write
+  };
+  // None: not now. Then more() says whether there may be later.
+  std::optional<Slot> find(TenantId tenant, std::uint64_t record_bytes);
+  // Whether a segment is being emptied, this one's or another's, so that on_room follows.
+  bool more(TenantId tenant, std::uint64_t record_bytes) {
+    return emptying_ || empty_a_segment_for(tenant, record_bytes);
+  }
+  bool over_quota(TenantId tenant, std::uint64_t more_bytes) const noexcept;
+  std::uint64_t allowance(TenantId tenant) const noexcept;
+  // Evicts at most `blocks_max` of the tenant's blocks above its quota. Returns how many.
+  std::uint32_t trim(TenantId tenant, std::uint32_t blocks_max);
+
+ private:
+  enum class Whose { own, others, all };
+  BlockId coldest(TenantId tenant, std::uint64_t record_bytes, Whose whose) const;
+  std::optional<Slot> free_slot(std::uint64_t record_bytes);
+  Slot take_over(BlockId victim);
+  bool evict_own(TenantId tenant, std::uint64_t record_bytes);
+  bool empty_a_segment_for(TenantId tenant, std::uint64_t record_bytes);
+  void empty_segment(std::uint32_t number, std::uint32_t segment, std::uint32_t slot);
+  bool may_empty(std::span<const BlockId> segment, TenantId tenant) const;
+
+  Catalogue& catalogue_;
+  DiskDevices& devices_;
+  const Later& later_;
+  bool emptying_ = false;
+};
+
+}  // namespace kvtier::daemon

@@ -1,0 +1,109 @@
+// Write-through: which blocks of the host tier go to disk, the queue in which they wait for it, and
+// what becomes of a write that fails. Owned by the control thread; the I/O is the stores'.
+//
+// A block in the queue holds its host placement until it is written or given up, so its bytes stay,
+// and its slot's table says that it is owed to the disk, so that a daemon after this one knows. The
+// queue has a bound, in blocks and in bytes; nobody waits for it, and what does not fit is dropped
+// and counted. Writes are settled in the order in which they were queued, which is the order of the
+// blocks in their prefixes and so keeps the eviction order right. Each device may fail a block
+// once.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+
+#include "daemon/cache/tiers/disk_counts.h"
+#include "daemon/cache/tiers/disk_room.h"
+#include "daemon/cache/tiers/memory_tier.h"
+#include "daemon/config/config.h"
+
+namespace kvtier::daemon {
+
+class WriteThrough {
+ public:
+  struct Options {
+    std::uint32_t queue_max = 0;        // blocks
+    std::uint64_t queue_bytes_max = 0;  // of host memory held for them
+    std::uint32_t submitted_max = 64;
+    Admission admission = Admission::all;
+    std::function<DiskDevice::Time()> now;
+  };
+  // All of these outlive this.
+  WriteThrough(Options options, Catalogue& catalogue, MemoryTier& host, DiskDevices& devices,
+               DiskRoom& room, DiskCounts& counts);
+  WriteThrough(const WriteThrough&) = delete;
+
+  // The block, which has a host placement, was committed: it is written if all are admitted.
+  void committed(BlockId id, const Key& parent);
+  // The block was leased or committed again.
+  void seen_again(BlockId id);
+  bool admits_second_hits() const noexcept { return options_.admission == Admission::second_hit; }
+  // The block, which has a host placement, waited for the disk when an earlier daemon ended.
+  void owed(BlockId id, const Key& parent);
+
+  // `done` once every block queued before is written or given up, and all of it is on stable
+  // storage. Errors: those of the stores; unavailable where a device went offline with writes not
+  // yet stable.
+  void flush(std::function<void(Result<void>)> done);
+
+  std::size_t queued() const noexcept { return queue_.size() + writing_.size(); }
+  std::uint64_t queued_bytes() const noexcept { return queued_bytes_; }
+  void set_admission(Admission admission) noexcept { options_.admission = admission; }
+  void set_queue_bytes_max(std::uint64_t bytes) noexcept { options_.queue_bytes_max = bytes; }
+
+  // Called when the hold on a block has ended, which may have been the last.
+  std::function<void(BlockId)> on_unheld;
+
+ private:
+  struct Waiting {
+    BlockId block;
+    Key parent;
+    std::uint64_t ticket;
+    std::uint32_t attempts = 0;  // devices that went offline with it
+  };
+  struct Writing {
+    Waiting what;
+    DiskRoom::Slot slot;
+    std::optional<Result<void>> result;
+    DiskDevice::Time began{};
+  };
+  struct Flush {
+    std::uint64_t up_to;  // tickets below are settled
+    std::function<void(Result<void>)> done;
+  };
+
+  void queue(BlockId id, const Key& parent);
+  void pump();
+  bool submit(const Waiting& next);
+  Result<void> send(const Waiting& next, const DiskRoom::Slot& slot);
+  void written(std::uint64_t ticket, const Result<void>& result);
+  void settle(const Writing& done);
+  void not_written(const Writing& done);
+  bool move_elsewhere(const Waiting& what);
+  void give_back(const Waiting& what, const DiskRoom::Slot& slot, bool perhaps_written);
+  bool on_or_to(std::uint32_t number, const Key& key) const noexcept;
+  void drop(WriteDrop why) noexcept;
+  void give_up(const Waiting& dropped, WriteDrop why);
+  void let_go(const Waiting& what);
+  void note_owed(BlockId id, bool owed) noexcept;
+  void settle_flushes();
+  void flush_devices(std::function<void(Result<void>)> done);
+
+  Options options_;
+  Catalogue& catalogue_;
+  MemoryTier& host_;
+  DiskDevices& devices_;
+  DiskRoom& room_;
+  DiskCounts& counts_;
+  std::deque<Waiting> queue_;                 // by ticket
+  std::map<std::uint64_t, Writing> writing_;  // by ticket
+  std::uint64_t next_ticket_ = 1;
+  bool pumping_ = false;
+  std::deque<Flush> flushes_;
+  std::uint64_t queued_bytes_ = 0;
+};
+
+}  // namespace kvtier::daemon

@@ -1,0 +1,70 @@
+// Which device can be used, what lies on it, and how much of it is whose.
+#include "daemon/cache/tiers/disk_devices.h"
+
+#include "tests/daemon/support/cache_parts.h"
+
+namespace kvtier::daemon::testing {
+namespace {
+
+class DiskDevicesTest : public ::testing::Test {
+ protected:
+  DiskDevicesTest() {
+    devices.on_room = [this] { ++room; };
+  }
+  // In a slot of this device, as one that was written there.
+  BlockId put(const TestBlock& block, std::uint32_t number) {
+    const BlockId id = parts.put(ns, block);
+    const auto at = devices[number].space().allocate(kRecordBytes);
+    devices[number].set_block(*at, id);
+    parts.catalogue.place(id, Tier::disk, disk_place(number, *at), block.identity.parent);
+    devices.add_usage(kDefaultTenant, kRecordBytes);
+    parts.placements.remove(id, Tier::host, Removal::drop);
+    return id;
+  }
+
+  CacheParts parts{CacheSizes{.disks = 2}};
+  DiskDevices devices{
+      {parts.options.disk.segments_bytes, parts.options.disk.segment_bytes, parts.options.disk.now},
+      TestCache::ports(parts.stores),
+      parts.catalogue,
+      parts.later};
+  const std::uint16_t ns = parts.open(small_namespace("m"));
+  const std::vector<TestBlock> blocks = parts.prefix(ns, 2, 1);
+  int room = 0;
+};
+
+TEST_F(DiskDevicesTest, the_blocks_of_a_device_that_is_away_are_hidden_and_not_forgotten) {
+  const BlockId id = put(blocks[0], 1);
+  devices.set_online(1, false, "pulled out");
+  EXPECT_EQ(devices.online(), 1U);
+  EXPECT_TRUE(parts.catalogue.reachable(id).empty());
+  EXPECT_TRUE(parts.directory.find(blocks[0].key()).empty());
+  EXPECT_EQ(parts.tiers(blocks[0]), CacheParts::kDisk);
+  EXPECT_EQ(devices[1].why(), "pulled out");
+  devices.set_online(1, true, {});
+  EXPECT_EQ(parts.directory.find(blocks[0].key()), CacheParts::kDisk);
+  EXPECT_EQ(room, 2);
+}
+
+TEST_F(DiskDevicesTest, a_forgotten_block_counts_for_nobody_and_its_slot_is_free_after_the_index) {
+  const BlockId id = put(blocks[0], 0);
+  ASSERT_EQ(devices.used_by(kDefaultTenant), kRecordBytes);
+  devices.forget({&id, 1}, Removal::drop);
+  EXPECT_EQ(devices.used_by(kDefaultTenant), 0U);
+  EXPECT_EQ(devices[0].space().bytes_in_use(), kRecordBytes);
+  parts.stores.complete_all();
+  EXPECT_EQ(devices[0].space().bytes_in_use(), 0U);
+  EXPECT_EQ(room, 1);
+}
+
+TEST_F(DiskDevicesTest, the_slot_of_a_record_that_does_not_hold_is_not_used_again) {
+  const BlockId id = put(blocks[0], 0);
+  const auto at = location_of(devices.place_of(id));
+  devices.retire(id, Removal::corrupt);
+  parts.stores.complete_all();
+  EXPECT_EQ(devices.used_by(kDefaultTenant), 0U);
+  EXPECT_NE(devices[0].space().allocate(kRecordBytes), at);
+}
+
+}  // namespace
+}  // namespace kvtier::daemon::testing
