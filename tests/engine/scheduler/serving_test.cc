@@ -8,7 +8,7 @@
 
 #include "engine_adapter/reference/scheduler/limits.h"
 #include "engine_adapter/reference/scheduler/scheduler.h"
-#include "tests/engine/fake_cache.h"
+#include "tests/engine/scheduler/fake_cache.h"
 #include "tests/engine/support.h"
 
 namespace kvtier::engine::test {

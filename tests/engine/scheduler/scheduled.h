@@ -9,7 +9,8 @@
 
 #include "engine_adapter/reference/scheduler/engine.h"
 #include "engine_adapter/reference/scheduler/generator.h"
-#include "tests/engine/fake_cache.h"
+#include "engine_adapter/reference/scheduler/request_check.h"
+#include "tests/engine/scheduler/fake_cache.h"
 #include "tests/engine/support.h"
 
 namespace kvtier::engine::test {
@@ -91,6 +92,28 @@ class Scheduled {
   std::unique_ptr<Engine> scheduler_;
   RequestId last_{0};
   std::uint64_t next_id_ = 1;
+};
+
+class ScheduledTest : public OverSmallModel<testing::Test> {
+ protected:
+  static Request request(std::size_t prompt, std::uint32_t tokens_max, std::uint64_t seed = 3) {
+    Request made;
+    made.prompt = random_tokens(prompt, model_->config.vocab_size, seed);
+    made.tokens_max = tokens_max;
+    return made;
+  }
+  static FakeCache make_cache() { return FakeCache(model_->ns(kScheduledFormat)); }
+  static std::vector<Token> alone(const Request& request, std::uint32_t sample = 0) {
+    return Scheduled::alone(*model_, request, sample);
+  }
+  // A cache with the blocks of `request`'s prompt.
+  static void fill(FakeCache& cache, const Request& request) {
+    Scheduled other(*model_, &cache, 64);
+    Request prompt_only = request;
+    prompt_only.tokens_max = 1;
+    other.add(prompt_only);
+    other.run();
+  }
 };
 
 // Requests whose prompts have beginnings in common, some greedy, some sampled.

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "tests/engine/scheduled.h"
+#include "tests/engine/scheduler/scheduled.h"
 
 namespace kvtier::engine::test {
 namespace {
@@ -83,11 +83,8 @@ class NarrowModel final : public Model {
   std::size_t inputs_max_;
 };
 
-class Room : public testing::Test {
+class Room : public OverSmallModel<testing::Test> {
  protected:
-  static void SetUpTestSuite() { model_ = TestModel::make_small(); }
-  static void TearDownTestSuite() { model_.reset(); }
-
   void start(SchedulerOptions options, std::size_t inputs_max = 1000) {
     const Namespace ns = model_->ns(kScheduledFormat);
     const RecordLayout layout = RecordLayout::of(ns);
@@ -136,7 +133,6 @@ class Room : public testing::Test {
     }
   }
 
-  static inline std::unique_ptr<TestModel> model_;
   BoundedMemory memory_;
   NamespaceId ns_;
   std::unique_ptr<Llama> llama_;

@@ -1,4 +1,4 @@
-#include "tests/engine/fake_cache.h"
+#include "tests/engine/scheduler/fake_cache.h"
 
 #include <algorithm>
 

@@ -5,20 +5,15 @@
 #include <numeric>
 
 #include "engine_adapter/reference/model/score.h"
-#include "tests/engine/scheduled.h"
+#include "tests/engine/scheduler/scheduled.h"
 
 namespace kvtier::engine::test {
 namespace {
 
-class PromptLogprobs : public testing::Test {
+class PromptLogprobs : public ScheduledTest {
  protected:
-  static void SetUpTestSuite() { model_ = TestModel::make_small(); }
-  static void TearDownTestSuite() { model_.reset(); }
-
   static Request request(std::size_t prompt, std::uint32_t tokens_max, std::uint64_t seed = 3) {
-    Request made;
-    made.prompt = random_tokens(prompt, model_->config.vocab_size, seed);
-    made.tokens_max = tokens_max;
+    Request made = ScheduledTest::request(prompt, tokens_max, seed);
     made.logprobs = made.prompt_logprobs = true;
     made.top_logprobs = 2;
     return made;
@@ -45,8 +40,6 @@ class PromptLogprobs : public testing::Test {
       ASSERT_EQ(collected.prompt_told[i].top.size(), asked.top_logprobs);
     }
   }
-
-  static inline std::unique_ptr<TestModel> model_;
 };
 
 TEST_F(PromptLogprobs, AreThoseOfTheScoreForAnyChunk) {

@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "engine_adapter/reference/scheduler/scheduler.h"
-#include "tests/engine/scheduled.h"
+#include "tests/engine/scheduler/scheduled.h"
 
 namespace kvtier::engine::test {
 namespace {
@@ -28,25 +28,12 @@ TEST(CacheWait, IsOneForAllThatIsAskedAndBeginsAnewWithNews) {
   EXPECT_TRUE(wait.over()) << "a request that has given up asks no more";
 }
 
-class HungCacheTest : public testing::Test {
+class HungCacheTest : public ScheduledTest {
  protected:
-  static void SetUpTestSuite() { model_ = TestModel::make_small(); }
-  static void TearDownTestSuite() { model_.reset(); }
-
-  static Request request(std::size_t prompt, std::uint32_t tokens_max, std::uint64_t seed = 3) {
-    Request made;
-    made.prompt = random_tokens(prompt, model_->config.vocab_size, seed);
-    made.tokens_max = tokens_max;
-    return made;
-  }
   static void fill(FakeCache& cache, const Request& request) {
-    Scheduled filling(*model_, &cache, 64);
-    filling.add(request);
-    filling.run();
+    ScheduledTest::fill(cache, request);
     cache.leases.clear();
   }
-
-  static inline std::unique_ptr<TestModel> model_;
 };
 
 // Leases that were asked for blocks; those without count lookups, and nobody waits for them.

@@ -1,31 +1,43 @@
-// A request that must give up its pages keeps what it has: complete blocks in the cache, held there
-// by a lease, and the open block's exact values in host memory. Its pages go once the cache has
-// confirmed the blocks, or has shown that it will not.
+#include "engine_adapter/reference/scheduler/pages/parking.h"
+
 #include <algorithm>
 
 #include "core/base/check.h"
-#include "engine_adapter/reference/scheduler/engine.h"
 #include "engine_adapter/reference/scheduler/limits.h"
 
 namespace kvtier::engine {
 
 using State = LiveRequest::State;
 
-void Engine::park(LiveRequest& live) {
+void Parking::count(LiveRequest& live) {
   KVTIER_CHECK(live.state == State::running);
   ++metrics_.preemptions;
   ++live.result.usage.parked;
-  note_cached(live, true);
+  requests_.note_cached(live, true);
+}
+
+void Parking::park(LiveRequest& live) {
+  count(live);
   for (const auto& branch : live.branches) {
     if (!branch->ended) save(*branch);
   }
   live.state = State::parking;
   live.offers = 0;
-  if (live.space.cache == nullptr) return finish_parking(live);
+  if (live.space.cache == nullptr) return let_go(live);
   offer_all(live);
 }
 
-void Engine::save(Branch& branch) {
+void Parking::drop(LiveRequest& live) {
+  count(live);
+  for (const auto& branch : live.branches) {
+    branch->open_values.clear();
+    branch->computed.clear();
+    branch->hold.reset();
+  }
+  let_go(live);
+}
+
+void Parking::save(Branch& branch) {
   Sequence& sequence = *branch.sequence;
   if (!branch.fill->intact()) {
     branch.fill->let_go();
@@ -41,7 +53,7 @@ void Engine::save(Branch& branch) {
 
 // All of them: what is cached already costs a look into the directory, and what was dropped when it
 // was new, or evicted since, gets another chance.
-void Engine::offer_all(LiveRequest& live) {
+void Parking::offer_all(LiveRequest& live) {
   ++live.offers;
   for (const auto& branch : live.branches) {
     if (branch->ended) continue;
@@ -63,24 +75,18 @@ void Engine::offer_all(LiveRequest& live) {
   }
 }
 
-bool Engine::advance_parking(LiveRequest& live) {
+bool Parking::advance() {
+  bool moved = false;
+  for (const auto& [id, live] : requests_.all()) {
+    if (live->state == State::parking) moved = advance(*live) || moved;
+  }
+  return moved;
+}
+
+bool Parking::advance(LiveRequest& live) {
   if (!std::ranges::all_of(live.writes, &WriteBack::ended)) return false;
   live.writes.clear();
-  bool asked = false;
-  for (const auto& branch : live.branches) {
-    if (branch->ended || branch->hold_ticket) continue;
-    branch->hold_ticket = std::make_shared<LeaseTicket>();
-    branch->hold_ticket->cache = live.space.cache;
-    branch->hold_ticket->tokens = branch->tokens;
-    branch->hold_ticket->range = {0, branch->sequence->blocks_complete()};
-    branch->hold_ticket->deadline = live.wait.deadline(Clock::now());
-    if (branch->sequence->blocks_complete() == 0 || worker_.silent() || live.wait.over()) {
-      branch->hold_ticket->answered.store(true);
-    } else {
-      worker_.ask(branch->hold_ticket);
-    }
-    asked = true;
-  }
+  const bool asked = ask_for_holds(live);
   const bool answered = std::ranges::all_of(live.branches, [](const auto& branch) {
     return branch->ended || branch->hold_ticket->answered.load(std::memory_order_acquire);
   });
@@ -88,13 +94,34 @@ bool Engine::advance_parking(LiveRequest& live) {
   if (!take_holds(live) && live.offers < kParkingOffersMax) {
     offer_all(live);
   } else {
-    finish_parking(live);
+    let_go(live);
   }
   return true;
 }
 
+// Whether there was any to ask for.
+bool Parking::ask_for_holds(LiveRequest& live) {
+  bool asked = false;
+  for (const auto& branch : live.branches) {
+    if (branch->ended || branch->hold_ticket) continue;
+    const std::uint32_t complete = branch->sequence->blocks_complete();
+    branch->hold_ticket = std::make_shared<LeaseTicket>();
+    branch->hold_ticket->cache = live.space.cache;
+    branch->hold_ticket->tokens = branch->tokens;
+    branch->hold_ticket->range = {0, complete};
+    branch->hold_ticket->deadline = live.wait.deadline(Clock::now());
+    if (complete == 0 || worker_.silent() || live.wait.over()) {
+      branch->hold_ticket->answered.store(true);
+    } else {
+      worker_.ask(branch->hold_ticket);
+    }
+    asked = true;
+  }
+  return asked;
+}
+
 // Whether the cache holds all of it. A daemon that does not answer is not asked again.
-bool Engine::take_holds(LiveRequest& live) {
+bool Parking::take_holds(LiveRequest& live) {
   bool all = true;
   for (const auto& branch : live.branches) {
     if (branch->ended || !branch->hold_ticket->answer) continue;
@@ -109,7 +136,7 @@ bool Engine::take_holds(LiveRequest& live) {
   return all;
 }
 
-void Engine::finish_parking(LiveRequest& live) {
+void Parking::let_go(LiveRequest& live) {
   for (const auto& branch : live.branches) {
     branch->hold_ticket.reset();
     branch->fill.reset();
@@ -118,17 +145,18 @@ void Engine::finish_parking(LiveRequest& live) {
   live.state = State::parked;
 }
 
-// Puts the open block back where the blocks before it are there. False: a page is missing for it.
-bool Engine::restore(LiveRequest& live, Branch& branch) {
-  Sequence& sequence = *branch.sequence;
-  const std::uint32_t block_tokens = pool_.layout().block_tokens;
-  const std::uint32_t complete = branch.known_tokens / block_tokens * block_tokens;
-  if (branch.open_values.empty() || sequence.length() != complete) return true;
-  if (!has_pages(live, branch, branch.known_tokens - complete)) return false;
-  const auto tokens = std::span(branch.tokens).first(branch.known_tokens).subspan(complete);
-  const auto restored = sequence.restore_open(tokens, branch.open_values, model_.stream());
+std::uint32_t Parking::open_tokens_due(const Branch& branch) const noexcept {
+  if (branch.open_values.empty()) return 0;
+  const std::uint32_t open = branch.known_tokens % pool_.layout().block_tokens;
+  return branch.sequence->length() == branch.known_tokens - open ? open : 0;
+}
+
+bool Parking::restore_open(LiveRequest& live, Branch& branch) {
+  const std::uint32_t open = open_tokens_due(branch);
+  const auto tokens = std::span(branch.tokens).subspan(branch.known_tokens - open, open);
+  const auto restored = branch.sequence->restore_open(tokens, branch.open_values, model_.stream());
   if (!restored) {
-    fail(live, restored.error());
+    requests_.fail(live, restored.error());
     return false;
   }
   branch.open_values.clear();

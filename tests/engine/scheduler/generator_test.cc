@@ -5,17 +5,14 @@
 #include <algorithm>
 #include <map>
 
-#include "tests/engine/fake_cache.h"
+#include "tests/engine/scheduler/fake_cache.h"
 #include "tests/engine/support.h"
 
 namespace kvtier::engine::test {
 namespace {
 
-class GeneratorTest : public testing::TestWithParam<StorageFormat> {
+class GeneratorTest : public OverSmallModel<testing::TestWithParam<StorageFormat>> {
  protected:
-  static void SetUpTestSuite() { model_ = TestModel::make_small(); }
-  static void TearDownTestSuite() { model_.reset(); }
-
   void SetUp() override { ASSERT_NE(model_, nullptr); }
 
   static GenerateRequest request(std::size_t prompt_tokens, std::uint32_t tokens_max = 40) {
@@ -51,8 +48,6 @@ class GeneratorTest : public testing::TestWithParam<StorageFormat> {
     }
     return found;
   }
-
-  static inline std::unique_ptr<TestModel> model_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Engine, GeneratorTest, testing::ValuesIn(kAllFormats),

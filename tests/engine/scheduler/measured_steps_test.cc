@@ -1,7 +1,7 @@
 // What an engine learns of a model that computes behind its back, as one on a GPU does.
 #include <gtest/gtest.h>
 
-#include "tests/engine/scheduled.h"
+#include "tests/engine/scheduler/scheduled.h"
 
 namespace kvtier::engine::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine_adapter/reference/scheduler/beam_search.h"
+#include "engine_adapter/reference/scheduler/answers/beam_search.h"
 
 #include <algorithm>
 #include <cmath>

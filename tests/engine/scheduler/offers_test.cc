@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "engine_adapter/reference/scheduler/limits.h"
-#include "tests/engine/scheduled.h"
+#include "tests/engine/scheduler/scheduled.h"
 
 namespace kvtier::engine::test {
 namespace {
@@ -11,17 +11,9 @@ using namespace std::chrono_literals;
 constexpr std::size_t kPrompt = 100;
 constexpr std::size_t kBlocks = 6;  // whole ones
 
-class OffersTest : public testing::Test {
+class OffersTest : public ScheduledTest {
  protected:
-  static void SetUpTestSuite() { model_ = TestModel::make_small(); }
-  static void TearDownTestSuite() { model_.reset(); }
-
-  static Request request() {
-    Request made;
-    made.prompt = random_tokens(kPrompt, model_->config.vocab_size, 3);
-    made.tokens_max = 1;
-    return made;
-  }
+  static Request request() { return ScheduledTest::request(kPrompt, 1); }
   // Until nothing is owed to the cache.
   static void settle(Scheduled& scheduled) {
     const auto give_up = Clock::now() + 120s;
@@ -31,7 +23,6 @@ class OffersTest : public testing::Test {
     }
   }
 
-  static inline std::unique_ptr<TestModel> model_;
   FakeCache cache_{model_->ns(kScheduledFormat)};
 };
 
