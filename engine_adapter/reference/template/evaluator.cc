@@ -1,37 +1,15 @@
-// The interpreter's expressions.
-#include <array>
-
-#include "engine_adapter/reference/template/interpreter.h"
+#include "engine_adapter/reference/template/evaluator.h"
 
 namespace kvtier::jinja {
-namespace {
 
 using EK = Expression::Kind;
 
-constexpr std::string_view kFunctions[] = {"raise_exception", "namespace", "range", "dict",
-                                           "strftime_now"};
-
-}  // namespace
-
-Value Interpreter::look_up(const std::string& name) {
-  for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
-    if (const Value* found = (*scope)->find(name)) return *found;
-  }
-  if (const Value* found = variables_.find(name)) return *found;
-  for (const std::string_view known : kFunctions) {
-    if (known != name) continue;
-    return Value(Value::Any(std::make_shared<const Callable>(
-        Callable{.kind = Callable::Kind::function, .name = name})));
-  }
-  if (name == "cycler" || name == "joiner" || name == "lipsum") {
-    meter_.fail("the function '" + name +
-                "' is not supported; supported are raise_exception, namespace, range, dict and "
-                "strftime_now");
-  }
-  return Value::undefined(name);
+Value Evaluator::look_up(const std::string& name) const {
+  const Value* const found = scopes_.find(name);
+  return found != nullptr ? *found : functions_.find(name);
 }
 
-Arguments Interpreter::arguments_of(const Expression& e) {
+Arguments Evaluator::arguments_of(const Expression& e) {
   Arguments arguments;
   for (std::size_t i = 1; i < e.parts.size(); ++i) arguments.plain.push_back(evaluate(*e.parts[i]));
   for (const auto& [name, value] : e.named) arguments.named.emplace_back(name, evaluate(*value));
@@ -39,8 +17,8 @@ Arguments Interpreter::arguments_of(const Expression& e) {
   return arguments;
 }
 
-Value Interpreter::evaluate(const Expression& e) {
-  const Deeper deeper(*this);
+Value Evaluator::evaluate(const Expression& e) {
+  const Nesting::Deeper deeper(nesting_);
   meter_.line = e.line;
   meter_.step();
   switch (e.kind) {
@@ -64,7 +42,7 @@ Value Interpreter::evaluate(const Expression& e) {
       return evaluate_slice(e);
     case EK::call: {
       const Value callee = evaluate(*e.parts[0]);
-      return call(callee, arguments_of(e));
+      return calls_.call(callee, arguments_of(e));
     }
     case EK::filter:
       return evaluate_filter(e);
@@ -88,14 +66,14 @@ Value Interpreter::evaluate(const Expression& e) {
   return {};
 }
 
-Value Interpreter::evaluate_list(const Expression& e, Sequence::Kind kind) {
+Value Evaluator::evaluate_list(const Expression& e, Sequence::Kind kind) {
   List items;
   items.reserve(e.parts.size());
   for (const auto& part : e.parts) items.push_back(evaluate(*part));
   return make_sequence(meter_, std::move(items), kind);
 }
 
-Value Interpreter::evaluate_map(const Expression& e) {
+Value Evaluator::evaluate_map(const Expression& e) {
   Map map;
   for (std::size_t i = 0; i + 1 < e.parts.size(); i += 2) {
     const Value key = evaluate(*e.parts[i]);
@@ -105,7 +83,7 @@ Value Interpreter::evaluate_map(const Expression& e) {
   return make_map(meter_, std::move(map));
 }
 
-Value Interpreter::evaluate_slice(const Expression& e) {
+Value Evaluator::evaluate_slice(const Expression& e) {
   const Value object = evaluate(*e.parts[0]);
   Value bounds[3];
   for (std::size_t i = 0; i < 3; ++i) {
@@ -115,7 +93,7 @@ Value Interpreter::evaluate_slice(const Expression& e) {
   return slice(meter_, object, bounds);
 }
 
-Value Interpreter::evaluate_binary(const Expression& e) {
+Value Evaluator::evaluate_binary(const Expression& e) {
   Value a = evaluate(*e.parts[0]);
   if (e.op == Operator::and_) return a.truthy() ? evaluate(*e.parts[1]) : a;
   if (e.op == Operator::or_) return a.truthy() ? a : evaluate(*e.parts[1]);
@@ -125,7 +103,7 @@ Value Interpreter::evaluate_binary(const Expression& e) {
 }
 
 // a < b < c: every value is computed once, and no more than are needed.
-Value Interpreter::evaluate_chain(const Expression& e) {
+Value Evaluator::evaluate_chain(const Expression& e) {
   Value left = evaluate(*e.parts[0]);
   Value result;
   for (std::size_t i = 0; i < e.ops.size(); ++i) {
@@ -138,21 +116,21 @@ Value Interpreter::evaluate_chain(const Expression& e) {
   return result;
 }
 
-Value Interpreter::evaluate_filter(const Expression& e) {
+Value Evaluator::evaluate_filter(const Expression& e) {
   const Value value = evaluate(*e.parts[0]);
   const Arguments arguments = arguments_of(e);
   if (e.filter == nullptr) meter_.fail(unknown_filter(e.text));
   return e.filter(meter_, value, arguments);
 }
 
-Value Interpreter::evaluate_test(const Expression& e) {
+Value Evaluator::evaluate_test(const Expression& e) {
   const Value value = evaluate(*e.parts[0]);
   const Arguments arguments = arguments_of(e);
   if (e.test == nullptr) meter_.fail(unknown_test(e.text));
   return Value::of(e.test(meter_, value, arguments));
 }
 
-Value Interpreter::evaluate_sign(const Expression& e) {
+Value Evaluator::evaluate_sign(const Expression& e) {
   const Value value = evaluate(*e.parts[0]);
   meter_.line = e.line;
   if (e.kind == EK::negative) return negate(meter_, value);
