@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "bench/serve/bench_model.h"
 #include "bench/support/daemon_child.h"
 #include "bench/support/program.h"
 #include "bench/support/records.h"
-#include "engine_adapter/reference/model/instance.h"
 #include "engine_adapter/reference/scheduler/generator.h"
 
 namespace kvtier::bench {
@@ -64,16 +64,12 @@ class Bench {
  public:
   explicit Bench(const Options& options)
       : options_(options),
-        loaded_(need(options.shape.empty() ? engine::LoadedModel::load(options.model)
-                                           : engine::LoadedModel::random(options.shape, 1))),
-        device_(need(engine::parse_device(options.device))),
-        instance_(need(engine::Instance::make(*loaded_, {.device = device_,
-                                                         .pool_tokens = options.pool_tokens,
-                                                         .chunk_tokens = options.chunk_tokens}))) {
+        model_(options.model, options.shape, options.device, options.pool_tokens,
+               options.chunk_tokens) {
     engine::SplitMix64 random(5);
     request_.prompt.resize(options.prompt_tokens);
     for (Token& token : request_.prompt) {
-      token = static_cast<Token>(random.next() % loaded_->config.vocab_size);
+      token = static_cast<Token>(random.next() % model_.loaded->config.vocab_size);
     }
     request_.tokens_max = 1;
     request_.cache_deadline = 60s;
@@ -87,7 +83,7 @@ class Bench {
     const double compute_s = median(computed);
     report.add("compute", 1e3 * compute_s, "ms");
     const auto blocks = blocks_matchable(options_.prompt_tokens, engine::kBlockTokens);
-    const double bytes = static_cast<double>(blocks * instance_.pool->layout().record_bytes);
+    const double bytes = static_cast<double>(blocks * model_.instance.pool->layout().record_bytes);
     report.add("prefix", bytes / 1e6, "MB");
     for (const double rate : options_.rates) measure(rate * 1e9, report);
     for (const double ratio : options_.ratios) measure(bytes / (compute_s * ratio), report);
@@ -96,8 +92,8 @@ class Bench {
 
  private:
   std::unique_ptr<engine::Generator> generator(Cache* cache, LoadPolicy policy) {
-    return std::make_unique<engine::Generator>(*instance_.model, *instance_.pool,
-                                               id_of(instance_.ns), cache, policy);
+    return std::make_unique<engine::Generator>(*model_.instance.model, *model_.instance.pool,
+                                               id_of(model_.instance.ns), cache, policy);
   }
 
   // Seconds to the first token, which is the same whatever the policy.
@@ -105,7 +101,7 @@ class Bench {
     const auto result = need(generator.generate(request_));
     if (!expected_) expected_ = result.tokens;
     if (result.tokens != *expected_) {
-      if (instance_.model->rows_are_independent()) {
+      if (model_.instance.model->rows_are_independent()) {
         throw std::runtime_error("another answer than before");
       }
       ++different_;
@@ -116,18 +112,19 @@ class Bench {
   void measure(double bytes_per_s, Report& report) {
     const auto rate = std::to_string(static_cast<std::uint64_t>(bytes_per_s));
     ::setenv("KVTIER_DISK_BYTES_PER_S", rate.c_str(), 1);
-    const std::uint64_t need_bytes =
-        2 * options_.prompt_tokens / engine::kBlockTokens * instance_.pool->layout().record_bytes;
+    const std::uint64_t need_bytes = 2 * options_.prompt_tokens / engine::kBlockTokens *
+                                     model_.instance.pool->layout().record_bytes;
     const std::string memory = std::to_string(need_bytes / (1U << 20) + 64) + "MiB";
     const std::string disk = std::to_string(need_bytes / (1U << 20) + 1024) + "MiB";
     const ScratchDirectory scratch(options_.directory);
     const DaemonChild daemon(
         options_.kvtierd, scratch.path(),
         {.host_capacity = memory, .host_extent = "16MiB", .disk_capacity = disk});
-    auto client = need(Client::start(
-        {.cuda_device = device_.cuda, .socket = daemon.socket(), .name = "kvtier-load-bench"}));
+    auto client = need(Client::start({.cuda_device = model_.device.cuda,
+                                      .socket = daemon.socket(),
+                                      .name = "kvtier-load-bench"}));
     need(client->wait_connected(Clock::now() + 30s));
-    auto cache = need(client->open(instance_.ns));
+    auto cache = need(client->open(model_.instance.ns));
     // What was dropped for want of slots is offered again.
     for (int i = 0; i < 8 && cache->match(request_.prompt).blocks <
                                  blocks_matchable(request_.prompt.size(), engine::kBlockTokens);
@@ -155,9 +152,7 @@ class Bench {
   }
 
   const Options& options_;
-  std::unique_ptr<engine::LoadedModel> loaded_;
-  engine::Device device_;
-  engine::Instance instance_;
+  BenchModel model_;
   engine::GenerateRequest request_;
   std::optional<std::vector<Token>> expected_;
   std::uint64_t different_ = 0;

@@ -16,24 +16,20 @@ constexpr std::uint32_t kWaitingMax = 1U << 16;
 
 ServeEngine::ServeEngine(const ServeEngineOptions& options)
     : options_(options),
-      loaded_(need(options.shape.empty() ? engine::LoadedModel::load(options.model)
-                                         : engine::LoadedModel::random(options.shape, 1))),
-      device_(need(engine::parse_device(options.device))),
-      instance_(need(engine::Instance::make(*loaded_, {.device = device_,
-                                                       .pool_tokens = options.pool_tokens,
-                                                       .chunk_tokens = options.chunk_tokens}))) {}
+      model_(options.model, options.shape, options.device, options.pool_tokens,
+             options.chunk_tokens) {}
 
 // On a GPU a step completes thousands of blocks.
 ServeEngine::Running::Running(const ServeEngine& engine)
     : scratch(engine.options_.directory),
       daemon(engine.options_.kvtierd, scratch.path(), engine.options_.tiers),
-      client(need(Client::start({.cuda_device = engine.device_.cuda,
+      client(need(Client::start({.cuda_device = engine.model_.device.cuda,
                                  .socket = daemon.socket(),
                                  .name = "kvtier-serve-bench",
                                  .slots_ahead = engine.on_gpu() ? 1024U : 128U,
                                  .write_backs_queued_max = 8192}))) {
   need(client->wait_connected(Clock::now() + kPatience));
-  cache = need(client->open(engine.instance_.ns));
+  cache = need(client->open(engine.model_.instance.ns));
 }
 
 engine::SchedulerOptions ServeEngine::scheduler_options() const {
@@ -45,12 +41,12 @@ engine::SchedulerOptions ServeEngine::scheduler_options() const {
 }
 
 std::unique_ptr<ServeEngine::Lane> ServeEngine::without_cache() {
-  return std::make_unique<Lane>(instance_, nullptr, scheduler_options());
+  return std::make_unique<Lane>(model_.instance, nullptr, scheduler_options());
 }
 
 std::unique_ptr<ServeEngine::Lane> ServeEngine::with_cache() {
   if (!running_) running_.emplace(*this);
-  return std::make_unique<Lane>(instance_, running_->client, scheduler_options());
+  return std::make_unique<Lane>(model_.instance, running_->client, scheduler_options());
 }
 
 void ServeEngine::flush() {

@@ -7,9 +7,9 @@
 #include <span>
 #include <string>
 
+#include "bench/serve/bench_model.h"
 #include "bench/support/daemon_child.h"
 #include "bench/support/records.h"
-#include "engine_adapter/reference/model/instance.h"
 #include "engine_adapter/reference/scheduler/scheduler.h"
 
 namespace kvtier::bench {
@@ -52,11 +52,11 @@ class ServeEngine {
   // Leading blocks of a prompt that are cached.
   std::uint32_t blocks_cached(std::span<const Token> prompt) const;
 
-  std::uint32_t vocabulary() const noexcept { return loaded_->config.vocab_size; }
-  std::uint32_t positions_max() const noexcept { return loaded_->config.positions_max; }
+  std::uint32_t vocabulary() const noexcept { return model_.loaded->config.vocab_size; }
+  std::uint32_t positions_max() const noexcept { return model_.loaded->config.positions_max; }
   // Whether an answer has the same tokens whatever else is in the engine's steps.
-  bool answers_are_fixed() const noexcept { return instance_.model->rows_are_independent(); }
-  bool on_gpu() const noexcept { return device_.cuda.has_value(); }
+  bool answers_are_fixed() const noexcept { return model_.instance.model->rows_are_independent(); }
+  bool on_gpu() const noexcept { return model_.device.cuda.has_value(); }
 
  private:
   // The client ends before the daemon.
@@ -70,9 +70,7 @@ class ServeEngine {
   engine::SchedulerOptions scheduler_options() const;
 
   const ServeEngineOptions options_;
-  std::unique_ptr<engine::LoadedModel> loaded_;
-  const engine::Device device_;
-  engine::Instance instance_;
+  BenchModel model_;
   std::optional<Running> running_;
 };
 

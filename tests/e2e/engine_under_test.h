@@ -18,6 +18,16 @@ namespace kvtier::e2e {
 inline constexpr std::uint32_t kChunkTokens = 64;
 inline constexpr std::uint32_t kPoolPages = 64;
 
+// The same for the same seed: ten whole blocks and one token more.
+inline engine::GenerateRequest request_of(const engine::test::TestModel& model, std::uint64_t seed,
+                                          std::uint32_t tokens_max) {
+  engine::GenerateRequest request;
+  request.prompt = engine::test::random_tokens(161, model.config.vocab_size, seed);
+  request.tokens_max = tokens_max;
+  request.cache_deadline = std::chrono::seconds(10);
+  return request;
+}
+
 class EngineUnderTest {
  public:
   EngineUnderTest(const engine::test::TestModel& model, StorageFormat format,

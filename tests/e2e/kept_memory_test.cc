@@ -16,14 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr auto kFormat = StorageFormat::fp8_e4m3;
-
-engine::GenerateRequest request_of(const engine::test::TestModel& model, std::uint64_t seed) {
-  engine::GenerateRequest request;
-  request.prompt = engine::test::random_tokens(161, model.config.vocab_size, seed);
-  request.tokens_max = 3;
-  request.cache_deadline = 10s;
-  return request;
-}
+constexpr std::uint32_t kAnswerTokens = 3;
 
 // Where extents are mapped in this process.
 std::set<std::string> mapped_extents() {
@@ -54,7 +47,7 @@ class KeptMemory : public testing::Test {
     engine_->wait_connected();
   }
   void expect_hit(std::uint64_t seed, std::uint32_t reused) {
-    const auto request = request_of(*model_, seed);
+    const auto request = request_of(*model_, seed, kAnswerTokens);
     const auto result = engine_->answer(request);
     EXPECT_EQ(result.tokens, reference_.answer(request));
     EXPECT_EQ(result.reused_tokens, reused) << "prompt " << seed;

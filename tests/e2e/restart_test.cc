@@ -13,14 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr auto kFormat = StorageFormat::fp8_e4m3;
-
-engine::GenerateRequest request_of(const engine::test::TestModel& model, std::uint64_t seed) {
-  engine::GenerateRequest request;
-  request.prompt = engine::test::random_tokens(161, model.config.vocab_size, seed);
-  request.tokens_max = 2;
-  request.cache_deadline = 10s;
-  return request;
-}
+constexpr std::uint32_t kAnswerTokens = 2;
 
 TEST(Restart, usage_and_blocks_on_disk_are_restored_and_the_cap_still_holds) {
   const auto model = engine::test::TestModel::make_small();
@@ -32,7 +25,7 @@ TEST(Restart, usage_and_blocks_on_disk_are_restored_and_the_cap_still_holds) {
   auto engine = std::make_unique<EngineUnderTest>(*model, kFormat, daemon.socket());
   engine->wait_connected();
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
-    (void)engine->answer(request_of(*model, seed));
+    (void)engine->answer(request_of(*model, seed, kAnswerTokens));
     ASSERT_TRUE(engine->client().flush(Clock::now() + 30s).has_value());
   }
   const auto before = daemon.status();
@@ -46,8 +39,8 @@ TEST(Restart, usage_and_blocks_on_disk_are_restored_and_the_cap_still_holds) {
 
   // The newest is there, the oldest was evicted long ago.
   engine->wait_connected();
-  EXPECT_EQ(engine->answer(request_of(*model, 40)).reused_tokens, 160U);
-  EXPECT_EQ(engine->answer(request_of(*model, 1)).reused_tokens, 0U);
+  EXPECT_EQ(engine->answer(request_of(*model, 40, kAnswerTokens)).reused_tokens, 160U);
+  EXPECT_EQ(engine->answer(request_of(*model, 1, kAnswerTokens)).reused_tokens, 0U);
 }
 
 TEST(Restart, what_was_used_last_before_a_restart_is_evicted_last_after_it) {
@@ -60,7 +53,7 @@ TEST(Restart, what_was_used_last_before_a_restart_is_evicted_last_after_it) {
   auto engine = std::make_unique<EngineUnderTest>(*model, kFormat, daemon.socket());
   engine->wait_connected();
   const auto put = [&](std::uint64_t seed) {
-    const auto result = engine->answer(request_of(*model, seed));
+    const auto result = engine->answer(request_of(*model, seed, kAnswerTokens));
     EXPECT_TRUE(engine->client().flush(Clock::now() + 30s).has_value());
     return result.reused_tokens;
   };
@@ -82,7 +75,7 @@ TEST(Restart, an_engines_reserved_slots_are_freed_when_its_process_has_ended) {
   if (child == 0) {
     EngineUnderTest engine(*model, kFormat, daemon.socket());
     engine.wait_connected();
-    (void)engine.answer(request_of(*model, 1));
+    (void)engine.answer(request_of(*model, 1, kAnswerTokens));
     (void)engine.client().flush(Clock::now() + 30s);
     ::raise(SIGKILL);
   }

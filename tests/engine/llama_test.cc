@@ -86,13 +86,7 @@ TEST(Windowed, GivesTheSameBitsWhateverTheChunks) {
   }
 }
 
-class EveryFormat : public testing::TestWithParam<StorageFormat> {
- protected:
-  static void SetUpTestSuite() { model_ = TestModel::make_small(); }
-  static void TearDownTestSuite() { model_.reset(); }
-
-  static inline std::unique_ptr<TestModel> model_;
-};
+class EveryFormat : public OverSmallModel<testing::TestWithParam<StorageFormat>> {};
 
 INSTANTIATE_TEST_SUITE_P(Engine, EveryFormat, testing::ValuesIn(kAllFormats),
                          [](const auto& test) { return std::string(name(test.param)); });

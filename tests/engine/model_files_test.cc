@@ -11,7 +11,7 @@
 #include "engine_adapter/reference/model/score.h"
 #include "engine_adapter/reference/model/weights/loaded_model.h"
 #include "engine_adapter/reference/template/chat_template.h"
-#include "tests/engine/scheduled.h"
+#include "tests/engine/scheduler/scheduled.h"
 #include "tests/engine/support.h"
 
 namespace kvtier::engine::test {

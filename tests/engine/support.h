@@ -74,6 +74,17 @@ struct TestModel {
   Namespace ns(StorageFormat format) const;
 };
 
+// Tests over a small model, which the suite makes once.
+template <typename Test>
+class OverSmallModel : public Test {
+ public:
+  static void SetUpTestSuite() { model_ = TestModel::make_small(); }
+  static void TearDownTestSuite() { model_.reset(); }
+
+ protected:
+  static inline std::unique_ptr<TestModel> model_;
+};
+
 // A model with KV pages in one format.
 struct TestEngine {
   TestEngine(const TestModel& model, StorageFormat format, std::uint32_t chunk_tokens,

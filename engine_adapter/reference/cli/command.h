@@ -52,6 +52,19 @@ void add_context_option(CLI::App& command, std::uint32_t& context_max);
 // --device.
 void add_device_option(CLI::App& command, std::string& device);
 
+// Adds a command to `app`, which outlives this call: `add_options` gives it its options, and `run`
+// its exit code, which `exit_code` is set to.
+template <class Options>
+void add_command(CLI::App& app, int& exit_code, const char* name, const char* what,
+                 const std::string& footer, void (*add_options)(CLI::App&, Options&),
+                 int (*run)(const Options&)) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* const command = app.add_subcommand(name, what);
+  command->footer(footer);
+  add_options(*command, *options);
+  command->callback([options, run, &exit_code] { exit_code = run(*options); });
+}
+
 // Each adds a command to `app`, which outlives this call; `exit_code` is set when the command has
 // run.
 void add_generate_command(CLI::App& app, int& exit_code);

@@ -214,11 +214,8 @@ int generate(const GenerateOptions& o) {
 }  // namespace
 
 void add_generate_command(CLI::App& app, int& exit_code) {
-  const auto options = std::make_shared<GenerateOptions>();
-  CLI::App* command = app.add_subcommand("generate", "Answer a prompt");
-  command->footer("Run kvtier-engine --help for worked examples.");
-  add_options(*command, *options);
-  command->callback([options, &exit_code] { exit_code = generate(*options); });
+  add_command(app, exit_code, "generate", "Answer a prompt",
+              "Run kvtier-engine --help for worked examples.", add_options, generate);
 }
 
 }  // namespace kvtier::engine::cli

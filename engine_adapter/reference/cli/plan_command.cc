@@ -251,12 +251,9 @@ int plan(const PlanOptions& o) {
 }  // namespace
 
 void add_plan_command(CLI::App& app, int& exit_code) {
-  const auto options = std::make_shared<PlanOptions>();
-  CLI::App* command =
-      app.add_subcommand("plan", "What a model's KV takes, and how much of it fits in the tiers");
-  command->footer(kExamples);
-  add_options(*command, *options);
-  command->callback([options, &exit_code] { exit_code = plan(*options); });
+  add_command(app, exit_code, "plan",
+              "What a model's KV takes, and how much of it fits in the tiers", kExamples,
+              add_options, plan);
 }
 
 }  // namespace kvtier::engine::cli

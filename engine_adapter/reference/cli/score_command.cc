@@ -97,12 +97,8 @@ int score_text(const ScoreOptions& o) {
 }  // namespace
 
 void add_score_command(CLI::App& app, int& exit_code) {
-  const auto options = std::make_shared<ScoreOptions>();
-  CLI::App* command =
-      app.add_subcommand("score", "Bits per byte of a text, by storage format of the KV");
-  command->footer(std::string("How it counts: ") + kNote + ".");
-  add_options(*command, *options);
-  command->callback([options, &exit_code] { exit_code = score_text(*options); });
+  add_command(app, exit_code, "score", "Bits per byte of a text, by storage format of the KV",
+              std::string("How it counts: ") + kNote + ".", add_options, score_text);
 }
 
 }  // namespace kvtier::engine::cli

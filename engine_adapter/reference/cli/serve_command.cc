@@ -212,11 +212,8 @@ int serve(const ServeOptions& o) {
 }  // namespace
 
 void add_serve_command(CLI::App& app, int& exit_code) {
-  const auto options = std::make_shared<ServeOptions>();
-  CLI::App* command = app.add_subcommand("serve", "Serve the OpenAI API over HTTP");
-  command->footer("Run kvtier-engine --help for worked examples.");
-  add_options(*command, *options);
-  command->callback([options, &exit_code] { exit_code = serve(*options); });
+  add_command(app, exit_code, "serve", "Serve the OpenAI API over HTTP",
+              "Run kvtier-engine --help for worked examples.", add_options, serve);
 }
 
 }  // namespace kvtier::engine::cli

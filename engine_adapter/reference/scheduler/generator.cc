@@ -4,6 +4,7 @@
 
 #include "engine_adapter/reference/scheduler/engine.h"
 #include "engine_adapter/reference/scheduler/limits.h"
+#include "engine_adapter/reference/scheduler/request_check.h"
 
 namespace kvtier::engine {
 namespace {

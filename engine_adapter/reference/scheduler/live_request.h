@@ -72,6 +72,7 @@ struct LiveRequest {
   // Of its branches once it has all of them.
   std::uint32_t width() const noexcept { return beams() ? request.beam.width : request.samples; }
   bool beams() const noexcept { return request.beam.width > 0; }
+  bool has_pages() const noexcept { return state == State::running || state == State::parking; }
   // The prompt's logits are looked at, and not all of them have been.
   bool tells_prompt() const noexcept { return request.prompt_logprobs && !forked; }
   // Whether this one keeps its pages when the two cannot both have what they need.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,8 @@ struct Request {
   // not for each answer (CacheWait).
   std::chrono::milliseconds cache_deadline{1000};
 };
+// Whether `token` ends an answer; `model_ends` are the model's own end tokens.
+bool ends_answer(const Request& request, std::span<const Token> model_ends, Token token) noexcept;
 
 struct ChosenToken {
   Token token = 0;

@@ -6,6 +6,7 @@
 #include "engine_adapter/reference/scheduler/engine.h"
 #include "engine_adapter/reference/scheduler/limits.h"
 #include "engine_adapter/reference/scheduler/prefix/lease_worker.h"
+#include "engine_adapter/reference/scheduler/request_check.h"
 
 namespace kvtier::engine {
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kvtier/result.h"
@@ -27,6 +28,10 @@ struct SchedulerOptions {
   bool keep_pages = true;
   LoadPolicy load_policy = LoadPolicy::automatic;
 
+  // Of a step of a model that takes `rows_max`.
+  std::uint32_t step_rows(std::uint32_t rows_max) const noexcept {
+    return step_tokens != 0 ? std::min(step_tokens, rows_max) : rows_max;
+  }
   // Errors: invalid, naming the option.
   Result<void> validate() const;
 };

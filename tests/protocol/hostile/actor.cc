@@ -4,11 +4,12 @@
 
 #include <array>
 
+#include "tests/protocol/hostile/messages.h"
+
 namespace kvtier::protocol {
 namespace {
 
-using Manner = HostileSession::Manner;
-using Say = void (HostileSession::*)();
+using Say = void (*)(HostileSession&);
 
 constexpr std::array kKinds{
     Who{"writer", kWriter},
@@ -68,12 +69,12 @@ bool Actor::begin(HostileSession& session) {
     return false;
   }
   if (random_.one_in(50)) return true;  // it says something else first
-  session.hello();
+  say::hello(session);
   constexpr int kPatienceMs = 200;
   session.take(kPatienceMs);
   for (std::uint32_t i = random_.below(5U); i > 0 && session.connected(); --i)
-    session.open_namespace();
-  if (random_.one_in(8)) session.let_go();
+    say::open_namespace(session);
+  if (random_.one_in(8)) say::let_go(session);
   session.take(kPatienceMs);
   return session.connected();
 }
@@ -83,21 +84,12 @@ void Actor::say(HostileSession& session) {
     Say say;
     std::uint32_t weight;
   };
-  static constexpr Weighted kSay[]{{&HostileSession::lease, 220},
-                                   {&HostileSession::release, 150},
-                                   {&HostileSession::reserve, 150},
-                                   {&HostileSession::commit, 220},
-                                   {&HostileSession::abandon, 60},
-                                   {&HostileSession::release_partly, 40},
-                                   {&HostileSession::open_namespace, 20},
-                                   {&HostileSession::report, 40},
-                                   {&HostileSession::let_go, 8},
-                                   {&HostileSession::status, 10},
-                                   {&HostileSession::list, 5},
-                                   {&HostileSession::flush, 4},
-                                   {&HostileSession::hello, 1},
-                                   {&HostileSession::wrong_way, 1},
-                                   {&HostileSession::hollow_list, 1}};
+  static constexpr Weighted kSay[]{
+      {say::lease, 220},         {say::release, 150}, {say::reserve, 150},
+      {say::commit, 220},        {say::abandon, 60},  {say::release_partly, 40},
+      {say::open_namespace, 20}, {say::report, 40},   {say::let_go, 8},
+      {say::status, 10},         {say::list, 5},      {say::flush, 4},
+      {say::hello, 1},           {say::wrong_way, 1}, {say::hollow_list, 1}};
   std::uint32_t total = 0;
   for (const auto& one : kSay) total += one.weight;
   std::uint32_t at = random_.below(total);
@@ -106,27 +98,25 @@ void Actor::say(HostileSession& session) {
       at -= one.weight;
       continue;
     }
-    const bool writes = one.say == &HostileSession::reserve || one.say == &HostileSession::commit ||
-                        one.say == &HostileSession::abandon;
+    const bool writes =
+        one.say == say::reserve || one.say == say::commit || one.say == say::abandon;
     // One that may not write tries it, and mostly reads.
-    if (who_.reader && writes && !random_.one_in(20)) return session.lease();
-    return (session.*one.say)();
+    if (who_.reader && writes && !random_.one_in(20)) return say::lease(session);
+    return one.say(session);
   }
 }
 
 void Actor::administer(HostileSession& session) {
-  static constexpr Say kAdmin[]{
-      &HostileSession::list,    &HostileSession::status,   &HostileSession::drop,
-      &HostileSession::inspect, &HostileSession::inspect,  &HostileSession::pin,
-      &HostileSession::unpin,   &HostileSession::sessions, &HostileSession::set_quota,
-      &HostileSession::scrub,   &HostileSession::inspect,  &HostileSession::drop};
-  if (random_.one_in(200)) return session.invalidate();
-  (session.*random_.pick(kAdmin))();
+  static constexpr Say kAdmin[]{say::list,      say::status, say::drop,    say::inspect,
+                                say::inspect,   say::pin,    say::unpin,   say::sessions,
+                                say::set_quota, say::scrub,  say::inspect, say::drop};
+  if (random_.one_in(200)) return say::invalidate(session);
+  random_.pick(kAdmin)(session);
 }
 
 void Actor::misuse_memory(HostileSession& session) {
-  SeenMemory& memory = session.memory();
-  const auto own = session.own_slots();
+  SeenMemory& memory = session.has().memory;
+  const auto own = session.has().own_slots();
   switch (random_.below(12U)) {
     case 0:
       tally_.did(Act::punch);
@@ -154,7 +144,7 @@ void Actor::misuse_memory(HostileSession& session) {
       const bool commits = !own.empty() && random_.one_in(2);
       constexpr int kPatienceMs = 2;
       memory.scribble_while(random_, commits ? own : std::vector<std::uint64_t>{}, [&] {
-        (session.*(commits ? &HostileSession::commit : &HostileSession::lease))();
+        (commits ? say::commit : say::lease)(session);
         session.take(kPatienceMs);
       });
       return;
@@ -179,7 +169,7 @@ void Actor::misuse_connection(HostileSession& session) {
       return;
     case 3:
     case 4:
-      return session.flood();
+      return say::flood(session);
     case 5:
       tally_.did(Act::half_close);
       return session.half_close();
@@ -206,8 +196,8 @@ void Actor::storm(HostileSession& session) {
     session.leave();
     tally_.did(Act::storm);
     if (!session.connect(socket_)) return;
-    session.hello();
-    if (random_.one_in(2)) session.reserve();
+    say::hello(session);
+    if (random_.one_in(2)) say::reserve(session);
     if (random_.one_in(2)) session.take(1);
   }
 }

@@ -94,33 +94,42 @@ Value starts_or_ends(const Call& call) {
   return Value::of(false);
 }
 
+// What find, count and their like look for, and in which part of the text.
+struct Search {
+  explicit Search(const Call& call) {
+    const auto parameters = call.take({"/sub", "/start", "/end"});
+    part = part_of(call, parameters, 1, begin);
+    sought = parameters.needed_text(0);
+    call.meter.look(part.size());
+  }
+
+  std::size_t begin = 0;  // of the part, in characters
+  std::string_view part;
+  std::string_view sought;
+};
+
 Value find(const Call& call) {
-  const auto parameters = call.take({"/sub", "/start", "/end"});
-  std::size_t begin = 0;
-  const std::string_view part = part_of(call, parameters, 1, begin);
-  const std::string& sought = parameters.needed_text(0);
-  call.meter.look(part.size());
+  const Search search(call);
+  const std::string_view part = search.part;
   const bool last = call.name.starts_with('r');
-  const std::size_t at = last ? rfind_text(part, sought) : find_text(part, sought, 0);
+  const std::size_t at = last ? rfind_text(part, search.sought) : find_text(part, search.sought, 0);
   if (at != std::string_view::npos) {
-    return Value::of(static_cast<std::int64_t>(begin + count_characters(part.substr(0, at))));
+    return Value::of(
+        static_cast<std::int64_t>(search.begin + count_characters(part.substr(0, at))));
   }
   if (call.name.ends_with("index")) call.meter.fail("substring not found");
   return Value::of(std::int64_t{-1});
 }
 
 Value count(const Call& call) {
-  const auto parameters = call.take({"/sub", "/start", "/end"});
-  std::size_t begin = 0;
-  const std::string_view part = part_of(call, parameters, 1, begin);
-  const std::string& sought = parameters.needed_text(0);
-  call.meter.look(part.size());
-  if (sought.empty()) {
-    return Value::of(static_cast<std::int64_t>(count_characters(part)) + 1);
+  const Search search(call);
+  if (search.sought.empty()) {
+    return Value::of(static_cast<std::int64_t>(count_characters(search.part)) + 1);
   }
   std::int64_t found = 0;
-  for (std::size_t at = 0; (at = find_text(part, sought, at)) != std::string_view::npos;
-       at += sought.size()) {
+  for (std::size_t at = 0;
+       (at = find_text(search.part, search.sought, at)) != std::string_view::npos;
+       at += search.sought.size()) {
     ++found;
   }
   return Value::of(found);

@@ -1,0 +1,29 @@
+#include "engine_adapter/reference/scheduler/pages/page_needs.h"
+
+#include <algorithm>
+
+namespace kvtier::engine {
+
+std::uint32_t pages_wanted(const LiveRequest& live, std::uint32_t block_tokens) {
+  const std::size_t prompt = live.request.prompt.size();
+  if (live.branches.empty()) return blocks_of(prompt, block_tokens);
+  const auto shared = static_cast<std::uint32_t>(prompt / block_tokens);
+  std::uint32_t pages = shared;
+  for (const auto& branch : live.branches) {
+    if (!branch->ended) pages += blocks_of(branch->tokens.size(), block_tokens) - shared;
+  }
+  return pages;
+}
+
+std::uint32_t pages_missing(const LiveRequest& live, std::uint32_t block_tokens) {
+  std::uint32_t missing = 0;
+  for (const auto& branch : live.branches) {
+    if (branch->ended) continue;
+    const std::uint32_t blocks = blocks_of(branch->tokens.size(), block_tokens);
+    const auto there = static_cast<std::uint32_t>(branch->sequence->records().size());
+    missing += blocks - std::min(blocks, there);
+  }
+  return missing;
+}
+
+}  // namespace kvtier::engine
