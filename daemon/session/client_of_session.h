@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "core/wire/directory.h"
-#include "daemon/cache/reservations.h"
+#include "daemon/cache/loans/reservations.h"
 
 namespace kvtier::daemon {
 

@@ -20,7 +20,7 @@ milliseconds in_ms(Duration time) {
 
 // What is wrong with the disk tier as a whole: empty where all is well.
 std::string note_of(const DiskTier& disk) {
-  if (!disk.present()) return "not configured: set [disk] directory";
+  if (disk.devices().empty()) return "not configured: set [disk] directory";
   std::string note;
   for (const auto& device : disk.devices()) {
     if (!device->online()) {

@@ -16,7 +16,7 @@
 
 #include "core/base/cuda_driver.h"
 #include "daemon/cache/catalogue/namespaces.h"
-#include "daemon/cache/reservations.h"
+#include "daemon/cache/loans/reservations.h"
 #include "daemon/cache/tiers/disk_tier.h"
 #include "daemon/config/tenants.h"
 #include "daemon/session/client_told.h"

@@ -224,7 +224,6 @@ Result<void> AdminRequests::list(std::uint64_t id, wire::ListRequest::Reader req
   return {};
 }
 
-<<<<<<< HEAD:daemon/session/admin/admin_requests.cc
 Result<void> AdminRequests::set_quota(std::uint64_t id, wire::QuotaRequest::Reader request) {
   const std::string name_of_tenant = request.getTenant().cStr();
   const auto tenant = context_.cache.catalogue().tenants().find(name_of_tenant);
@@ -255,23 +254,6 @@ bool AdminRequests::visible(std::uint16_t ns) const {
   const TenantId tenant = context_.cache.catalogue().namespaces()[ns].tenant;
   const Peer& peer = connection_.peer();
   return context_.access.is_admin(peer) || context_.access.may_use(tenant, peer);
-=======
-void Session::fill(wire::SessionInfo::Builder info) const {
-  const auto since = [now = steady_clock::now()](steady_clock::time_point then) {
-    return static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::milliseconds>(now - then).count());
-  };
-  const auto [leases, blocks] = context_.cache.held_by(id_);
-  info.setId(id_);
-  info.setName(name_);
-  info.setPid(process_.pid);
-  info.setAgeMs(since(began_));
-  info.setSilentMs(since(last_heard_));
-  info.setLeases(leases);
-  info.setBlocksLeased(blocks);
-  info.setSlotsReserved(context_.cache.reservations().held_by_session(id_));
-  info.setNamespaces(static_cast<std::uint32_t>(namespaces_.size()));
->>>>>>> h-cache:daemon/session/session_admin.cc
 }
 
 }  // namespace kvtier::daemon
