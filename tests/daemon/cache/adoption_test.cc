@@ -27,6 +27,7 @@ class AdoptionTest : public ::testing::Test {
     entry.parent = block.identity.parent;
     entry.block_index = block.identity.block_index;
     entry.last_access = stamp;
+    left.extents[0]->table().set_reserved(slot, {1});
     left.extents[0]->table().set_sealed(slot, entry);
     left.extents[0]->table().set_flags(slot, flags);
   }

@@ -12,9 +12,9 @@ constexpr TierSet kAll{7};
 
 class BlockRemovalTest : public ::testing::Test {
  protected:
-  BlockRemoval::Removed remove(BlockId id, TierSet tiers, bool force) {
+  BlockRemoval::Removed remove(BlockId block_id, TierSet tiers, bool force) {
     BlockRemoval::Removed removed;
-    removal.remove({&id, 1}, tiers, force, removed, Removal::drop);
+    removal.remove({&block_id, 1}, tiers, force, removed, Removal::drop);
     return removed;
   }
   CacheParts parts;
@@ -87,6 +87,7 @@ TEST_F(BlockRemovalTest, orphans_of_the_wrong_size_go_as_their_namespace_is_open
   const BlockId wrong = parts.catalogue.add(*orphan, prefix_of({}, 1, 500)[0].key(), {}, 0);
   MemoryTier& host = parts.memory.host();
   const Place at = *host.take(kWideRecordBytes);
+  host.table(at).set_reserved(at.slot, {1});
   host.table(at).set_sealed(at.slot, {});
   host.set_block(at, wrong);
   parts.catalogue.place(wrong, Tier::host, at, {});

@@ -43,6 +43,7 @@ struct CacheParts {
     MemoryTier& into = memory.of(tier, std::uint32_t{0});
     const auto at = room.slot(into, known(ns).tenant, known(ns).layout.record_bytes);
     if (!at) return kNoBlock;
+    into.table(*at).set_reserved(at->slot, {1});
     fill_record(into.slot(*at), known(ns).layout, block);
     BlockId id = catalogue.find(ns, block.key());
     if (id == kNoBlock) {

@@ -41,7 +41,8 @@ TEST_F(LoanSharesTest, loans_of_one_process_share_its_part_evenly) {
 
 TEST_F(LoanSharesTest, one_slot_larger_than_the_part_is_lent_where_it_is_not_much) {
   EXPECT_EQ(shares.of(borrower(1, 1, 12 * kRecordBytes)).more, 1U);
-  EXPECT_EQ(shares.of(borrower(1, 1, 30 * kRecordBytes)).more, 0U);
+  lend(borrower(1, 1, 12 * kRecordBytes), 1);
+  EXPECT_EQ(shares.of(borrower(1, 2, 12 * kRecordBytes)).more, 0U) << "more than half with it";
 }
 
 TEST_F(LoanSharesTest, there_is_nothing_for_a_closed_namespace_or_where_there_is_no_such_part) {

@@ -9,7 +9,9 @@ class EvictionTest : public ::testing::Test {
   static std::vector<Tenant> tenants() {
     Tenant guarded{.name = "guarded", .salts = {"g"}};
     guarded.limits[index_of(Tier::host)].guaranteed = 2 * kRecordBytes;
-    return {{.name = "default"}, guarded, {.name = "alone", .salts = {"a"}, .isolated = true}};
+    return {{.name = "default", .salts = {}},
+            guarded,
+            {.name = "alone", .salts = {"a"}, .isolated = true}};
   }
   std::uint16_t open(const std::string& salt) {
     Namespace ns = small_namespace("m");

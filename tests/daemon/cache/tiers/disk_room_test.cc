@@ -14,14 +14,14 @@ class DiskRoomTest : public ::testing::Test {
   static std::vector<Tenant> tenants() {
     Tenant small{.name = "small", .salts = {"s"}};
     small.limits[index_of(Tier::disk)].quota = 2 * kRecordBytes;
-    return {{.name = "default"}, small};
+    return {{.name = "default", .salts = {}}, small};
   }
   // In a slot that the room found, as if it had been written.
-  BlockId put(std::uint16_t ns, const TestBlock& block) {
-    const auto& known = parts.known(ns);
+  BlockId put(std::uint16_t of, const TestBlock& block) {
+    const auto& known = parts.known(of);
     const auto slot = room.find(known.tenant, known.layout.record_bytes);
     if (!slot) return kNoBlock;
-    const BlockId id = parts.put(ns, block);
+    const BlockId id = parts.put(of, block);
     devices[slot->device].set_block(slot->at, id);
     parts.catalogue.place(id, Tier::disk, disk_place(slot->device, slot->at),
                           block.identity.parent);

@@ -49,12 +49,12 @@ TEST_F(WriteThroughTest, a_flush_ends_once_what_was_queued_before_it_is_settled)
   EXPECT_TRUE(done);
 }
 
-class SecondHitTest : public WriteThroughTest {
+class SecondHitQueueTest : public WriteThroughTest {
  protected:
-  SecondHitTest() : WriteThroughTest(Admission::second_hit) {}
+  SecondHitQueueTest() : WriteThroughTest(Admission::second_hit) {}
 };
 
-TEST_F(SecondHitTest, a_block_is_written_when_it_is_seen_again) {
+TEST_F(SecondHitQueueTest, a_block_is_written_when_it_is_seen_again) {
   const BlockId id = parts.put(ns, blocks[0]);
   parts.disk.committed(id, {});
   EXPECT_EQ(parts.disk.queued(), 0U);
@@ -62,7 +62,7 @@ TEST_F(SecondHitTest, a_block_is_written_when_it_is_seen_again) {
   EXPECT_EQ(parts.disk.queued(), 1U);
 }
 
-TEST_F(SecondHitTest, one_that_is_not_in_the_host_tier_or_is_doomed_is_not) {
+TEST_F(SecondHitQueueTest, one_that_is_not_in_the_host_tier_or_is_doomed_is_not) {
   const BlockId on_gpu = parts.put(ns, blocks[0], Tier::device);
   parts.disk.seen_again(on_gpu);
   const BlockId doomed = parts.put(ns, blocks[1]);
