@@ -65,7 +65,7 @@ Result<std::chrono::seconds> parse_duration(const std::string& text) {
       {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86'400}};
   const auto [number, unit] = number_and_unit(text);
   const auto seconds = kSeconds.find(unit);
-  constexpr std::uint64_t kMax = 30 * 86'400;
+  constexpr std::uint64_t kMax = 30ULL * 86'400;
   if (!number || seconds == kSeconds.end() || *number == 0 || *number > kMax / seconds->second) {
     return make_error(Errc::invalid,
                       "'" + text + "' is not a time from 1s to 30d: give 90s, 15m, 2h or 7d");

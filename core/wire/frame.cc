@@ -57,7 +57,7 @@ Result<void> FrameReader::take_header() {
   if (current_.descriptors > kDescriptorsMax || current_.zero != 0) {
     return malformed("bad descriptor count");
   }
-  words_.assign(current_.length / sizeof(capnp::word), capnp::word());
+  words_ = std::vector<capnp::word>(current_.length / sizeof(capnp::word));
   filled_ = 0;
   in_body_ = true;
   return {};

@@ -89,8 +89,8 @@ Result<Amounts> amounts_from(const toml::node& node, const std::string& file,
     return at(file, node, key + ": expected amounts by tier, such as { host = \"8GiB\" }");
   Amounts amounts;
   for (const auto& [name, value] : *table) {
-    const auto tier =
-        std::ranges::find_if(kAllTiers, [&](Tier t) { return name.str() == kvtier::name(t); });
+    const auto tier = std::ranges::find_if(
+        kAllTiers, [tier_name = name.str()](Tier t) { return tier_name == kvtier::name(t); });
     if (tier == kAllTiers.end()) {
       return at(file, value,
                 key + ": '" + std::string(name.str()) + "' is no tier; known: device, host, disk");
