@@ -50,6 +50,10 @@ class Tree:
         self.base_names = {name.rpartition("/")[2] for name in names}
         sources = [self.read(name) for name in names if SOURCE.search(name)]
         self.words = set(re.findall(r"\w+", "\n".join(sources)))
+        self.words_beside = {}  # of a class: the words of the files that define one of that name
+        for source in sources:
+            for name in re.findall(r"\b(?:class|struct) (\w+)\b[^;]*?\{", source):
+                self.words_beside.setdefault(name, set()).update(re.findall(r"\w+", source))
         self.texts = set(re.findall(r'"([\w.]+)"', "\n".join(sources)))
 
     def read(self, name):
@@ -87,8 +91,10 @@ def named_wrong(tree, span, about_code, decision):
     if not about_code:
         return None
     if match := CLASS.match(span):
-        missing = [word for word in match.groups() if word and word.lstrip("~") not in tree.words]
-        return f"`{span}`: the sources have no {missing[0]}" if missing else None
+        name, member = match[1], (match[2] or "").lstrip("~")
+        if name not in tree.words:
+            return f"`{span}`: the sources have no {name}"
+        return None if not member or member in tree.words_beside.get(name, ()) else f"`{span}`: {name} has no {member}"
     if POINT.match(span) and not FILE_NAME.match(span):
         return None if span in tree.texts else f"no point is called `{span}`"
     if METRIC.match(span):

@@ -110,9 +110,10 @@ class DocsTest(PlantedTree):
         self.expect("`core/base/gone.h`", "`core/gone/`", "`gone.cc`")
 
     def test_a_class_a_method_a_point_and_a_metric_that_are_not_there(self):
+        self.plant("core/base/other.h", "void elsewhere();\n")
         self.append("docs/guide.md", "`Descriptor::close_now` `daemon.fd.closed`\n"
-                                     "`Gone`\n`Descriptor::gone`\n`daemon.fd.gone`\n`kvtier_gone`\n`gone_too()`\n")
-        self.expect("no Gone", "no gone", "daemon.fd.gone", "kvtier_gone", "gone_too")
+                                     "`Gone`\n`Descriptor::elsewhere`\n`daemon.fd.gone`\n`kvtier_gone`\n`gone_too()`\n")
+        self.expect("no Gone", "Descriptor has no elsewhere", "daemon.fd.gone", "kvtier_gone", "gone_too")
 
     def test_a_link_and_a_heading_that_are_not_there(self):
         self.append("README.md", "[a](docs/gone.md)\n[b](docs/README.md#gone)\n[c](https://example.org/gone)\n")
@@ -147,9 +148,9 @@ class DocsTest(PlantedTree):
         answers = "| where is it closed | `core/` | `core/base/fd.h` | `{}` |\n"
         self.append("CONTRIBUTING.md", "## The reader's test\n\n" + answers.format("Descriptor::close_now"))
         self.expect()
-        self.append("CONTRIBUTING.md", answers.format("Descriptor::opened"))
-        self.plant("core/base/other.h", "void opened();\n")
-        self.expect("core/base/fd.h has no `opened`")
+        self.append("CONTRIBUTING.md", answers.format("opened_late"))
+        self.plant("core/base/other.h", "void opened_late();\n")
+        self.expect("core/base/fd.h has no `opened_late`")
         self.plant("CONTRIBUTING.md", "## The reader's test\n\n" + answers.format("close_now").replace("`core/`", "`core/base/`"))
         self.expect("the map has no `core/base/`")
 
