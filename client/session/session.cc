@@ -1,5 +1,4 @@
-// The session's thread: its mailbox, its loop, and connecting. What is said is in session_frames.cc
-// and session_blocks.cc.
+// What any thread may ask of the session, and its thread's turn.
 #include "client/session/session.h"
 
 #include <poll.h>
@@ -40,11 +39,18 @@ Session::Session(ClientOptions options, UniqueFd wake_fd, std::function<void()> 
                  std::shared_ptr<GpuMemory> gpu, milliseconds answer_max)
     : options_(std::move(options)),
       slots_changed_(std::move(slots_changed)),
-      gpu_(std::move(gpu)),
-      answer_max_(answer_max),
-      wake_fd_(std::move(wake_fd)),
-      read_only_(options_.read_only),
       client_id_(random_number()),
+      mailbox_(std::move(wake_fd)),
+      read_only_(options_.read_only),
+      conversation_(options_.socket, answer_max),
+      extents_(std::move(gpu)),
+      namespaces_(
+          conversation_, [this](const auto& ns) { refill(ns); }, slots_changed_),
+      leases_(conversation_, extents_),
+      slots_(conversation_, extents_, namespaces_, slots_changed_),
+      flushes_(conversation_, namespaces_),
+      commits_(conversation_, counters_, slots_changed_),
+      reports_(conversation_, namespaces_, counters_),
       delay_(kReconnectDelayMin) {}
 
 Session::~Session() {
@@ -61,24 +67,8 @@ void Session::close() {
     closing_ = true;
     state_changed_.notify_all();
   }
-  wake();
+  mailbox_.close();
   if (thread_.joinable()) thread_.join();
-}
-
-void Session::wake() noexcept {
-  const std::uint64_t one = 1;
-  // A full counter wakes as well.
-  [[maybe_unused]] const auto written = ::write(wake_fd_.get(), &one, sizeof one);
-}
-
-bool Session::post(std::function<void()> task) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (closing_) return false;
-    tasks_.push_back(std::move(task));
-  }
-  wake();
-  return true;
 }
 
 Result<void> Session::wait_connected(Deadline deadline) {
@@ -91,20 +81,13 @@ Result<void> Session::wait_connected(Deadline deadline) {
 }
 
 std::shared_ptr<NamespaceEntry> Session::open(const Namespace& ns) {
-  std::shared_ptr<NamespaceEntry> entry;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto known =
-        std::ranges::find_if(namespaces_, [&](const auto& e) { return e->ns == ns; });
-    if (known != namespaces_.end()) return *known;
-    entry = std::make_shared<NamespaceEntry>(ns, options_.slots_ahead);
-    namespaces_.push_back(entry);
-  }
+  const auto [entry, is_new] = namespaces_.find_or_add(ns, options_.slots_ahead);
+  if (!is_new) return entry;
   for (SlotPool& pool : entry->pools) pool.expect();
-  const bool posted = post([this, entry] {
-    if (!connection_) return give_up(*entry);
+  const bool posted = mailbox_.post([this, entry = entry] {
+    if (!conversation_.connection()) return give_up(*entry);
     // A welcome may have opened it already.
-    if (entry->state == NamespaceEntry::State::closed) open_on_daemon(entry);
+    if (entry->state == NamespaceEntry::State::closed) namespaces_.open(entry);
   });
   if (!posted) give_up(*entry);
   return entry;
@@ -112,9 +95,9 @@ std::shared_ptr<NamespaceEntry> Session::open(const Namespace& ns) {
 
 void Session::give_back_if_unused(const std::shared_ptr<NamespaceEntry>& ns) {
   if (ns->users != 0) return;
-  post([this, ns] {
+  mailbox_.post([this, ns] {
     if (ns->users != 0) return;
-    for (SlotPool& pool : ns->pools) abandon(pool.shed(0));
+    for (SlotPool& pool : ns->pools) slots_.abandon(pool.shed(0));
   });
 }
 
@@ -123,18 +106,13 @@ void Session::put_back(const std::shared_ptr<NamespaceEntry>& ns, Tier tier, Res
   give_back_if_unused(ns);
 }
 
-std::vector<std::shared_ptr<NamespaceEntry>> Session::all_namespaces() const {
-  const std::lock_guard lock(mutex_);
-  return namespaces_;
-}
-
 // A lookup is counted by whoever hears of it: the daemon, once the request is sent; we, in the next
 // report, where it is not.
 Result<void> Session::lease(const std::shared_ptr<HeldBlocks>& hold, Deadline deadline) {
   const auto outcome = std::make_shared<Outcome>();
-  const bool posted = post([this, hold, outcome] {
-    with_handle(hold->ns(), [this, hold, outcome](Result<std::uint32_t> handle) {
-      if (handle) return ask_lease(*handle, hold, outcome);
+  const bool posted = mailbox_.post([this, hold, outcome] {
+    namespaces_.with_handle(hold->ns(), [this, hold, outcome](Result<std::uint32_t> handle) {
+      if (handle) return leases_.ask(*handle, hold, outcome);
       hold->ns().missed += hold->looked_up();
       outcome->set(handle.error());
     });
@@ -147,31 +125,18 @@ Result<void> Session::lease(const std::shared_ptr<HeldBlocks>& hold, Deadline de
 
 void Session::release(const std::shared_ptr<const Connection>& connection, std::uint64_t lease,
                       std::optional<std::uint32_t> usable) {
-  post([this, connection, lease, usable] {
-    if (connection_ != connection) return;
-    leases_.erase(lease);
+  mailbox_.post([this, connection, lease, usable] {
+    if (conversation_.connection() != connection) return;
     // Believed only while the blocks are held.
-    if (report_soon_) send_report(Clock::now());
-    tell([&](wire::Message::Builder m) {
-      if (!usable) return m.initRelease(1).set(0, lease);
-      auto partly = m.initReleasePartly(1)[0];
-      partly.setLease(lease);
-      partly.setUsable(*usable);
-    });
+    if (reports_.wanted_soon()) reports_.send(Clock::now());
+    leases_.release(lease, usable);
   });
 }
 
 void Session::commit(FilledBlock block) {
   for (const ReservedSlot& slot : block.slots)
     block.ns->pool(slot.ref.extent->tier).filled(Clock::now());
-  bool first = false;
-  {
-    const std::lock_guard lock(mutex_);
-    if (closing_) return;
-    first = commits_.empty();
-    commits_.push_back(std::move(block));
-  }
-  if (first) wake();
+  mailbox_.commit(std::move(block));
 }
 
 void Session::refill(const std::shared_ptr<NamespaceEntry>& ns) {
@@ -179,40 +144,24 @@ void Session::refill(const std::shared_ptr<NamespaceEntry>& ns) {
   for (const Tier tier : kMemoryTiers) {
     const std::uint32_t count = ns->pool(tier).claim(Clock::now());
     if (count == 0) continue;
-    if (!post([this, ns, tier, count] { ask_slots(ns, tier, count); })) ns->pool(tier).give_up();
+    if (!mailbox_.post([this, ns, tier, count] { slots_.ask(ns, tier, count); }))
+      ns->pool(tier).give_up();
   }
 }
 
 void Session::report_bad(const Key& key) {
   if (read_only()) return;
-  {
-    const std::lock_guard lock(mutex_);
-    if (bad_keys_.size() < kBadKeysMax) bad_keys_.push_back(key);
-  }
-  post([this] { report_soon_ = true; });
+  reports_.note_bad(key);
+  mailbox_.post([this] { reports_.want_soon(); });
 }
 
 Result<void> Session::flush(Deadline deadline) {
   if (read_only()) return {};  // nothing of ours is on its way
   const auto outcome = std::make_shared<Outcome>();
-  if (!post([this, outcome] { add_flush({outcome}); })) return closed();
+  if (!mailbox_.post([this, outcome] { flushes_.add(outcome); })) return closed();
   if (auto result = outcome->wait(deadline)) return narrowed(*result, Errc::unavailable);
   Counters::add(counters_.deadlines_missed);
   return make_error(Errc::deadline, "kvtierd did not finish a flush in time");
-}
-
-void Session::take_mail() {
-  std::vector<std::function<void()>> tasks;
-  std::vector<FilledBlock> commits;
-  {
-    const std::lock_guard lock(mutex_);
-    tasks.swap(tasks_);
-    commits.swap(commits_);
-    close_asked_ = closing_;
-  }
-  // Blocks first: a flush among the tasks covers them.
-  if (!commits.empty()) send_commits(std::move(commits));
-  for (auto& task : tasks) task();
 }
 
 void Session::run() {
@@ -221,131 +170,74 @@ void Session::run() {
   finish_closing();
 }
 
+void Session::take_mail() {
+  Mailbox::Mail mail = mailbox_.take();
+  close_asked_ = mail.closed;
+  // Blocks first: a flush among the tasks covers them.
+  if (!mail.commits.empty()) commits_.send(std::move(mail.commits));
+  for (auto& task : mail.tasks) task();
+}
+
 void Session::turn() {
-  std::uint64_t ignored;
-  [[maybe_unused]] const auto read = ::read(wake_fd_.get(), &ignored, sizeof ignored);
+  mailbox_.quieten();
   take_mail();
   if (close_asked_) return;
   const auto now = Clock::now();
-  if (!socket_ && now >= extents_until_) extents_.clear();
-  if (!socket_ && now >= next_attempt_) connect(now);
-  if (connection_ && owes_let_go_) let_go_of_old_slots();
-  if (connection_ && next_shed_ && now >= *next_shed_) shed_idle(now);
-  settle_flushes(now);
-  if (connection_ && (report_soon_ || now >= next_report_)) send_report(now);
-  if (socket_) send();
-  if (socket_ && !broken_) {
-    if (auto good = check_answers(); !good) broken_ = good.error();
+  if (!conversation_.is_open()) extents_.drop_if_over(now);
+  if (!conversation_.is_open() && now >= next_attempt_) connect(now);
+  if (conversation_.connection()) slots_.look_after(now);
+  flushes_.settle(now);
+  if (conversation_.connection() && reports_.is_due(now)) reports_.send(now);
+  if (conversation_.is_open()) conversation_.send();
+  if (conversation_.is_open() && !conversation_.is_broken()) {
+    if (auto good = check_answers(); !good) conversation_.note_broken(good.error());
   }
-  if (broken_) drop(last_words(*std::exchange(broken_, {})));
+  if (const auto broken = conversation_.take_broken()) drop(last_words(*broken));
   directory_.collect();
 
-  const auto events = static_cast<short>(POLLIN | (socket_.unsent() ? POLLOUT : 0));
-  pollfd fds[2] = {{wake_fd_.get(), POLLIN, 0}, {socket_.fd(), events, 0}};
-  ::poll(fds, socket_ ? 2 : 1, timeout_ms(Clock::now()));
+  const auto events = static_cast<short>(POLLIN | (conversation_.unsent() ? POLLOUT : 0));
+  pollfd fds[2] = {{mailbox_.wake_fd(), POLLIN, 0}, {conversation_.fd(), events, 0}};
+  ::poll(fds, conversation_.is_open() ? 2 : 1, timeout_ms(Clock::now()));
   KVTIER_POINT("client.session.woken");
-  if (socket_ && (fds[1].revents & ~POLLOUT) != 0) {
+  if (conversation_.is_open() && (fds[1].revents & ~POLLOUT) != 0) {
     if (auto good = receive(); !good) drop(good.error());
   }
 }
 
 int Session::timeout_ms(Clock::time_point now) const {
-  auto next = socket_ ? now + std::chrono::hours(1) : next_attempt_;
-  if (connection_) next = std::min(next, next_report_);
-  if (connection_ && next_shed_) next = std::min(next, *next_shed_);
-  for (const Flush& flush : settling_) next = std::min(next, flush.settled_by);
-  if (!pending_.empty()) next = std::min(next, now + answer_max_ / 10);
+  auto next = conversation_.is_open() ? now + std::chrono::hours(1) : next_attempt_;
+  if (conversation_.connection()) {
+    next = std::min(next, reports_.next());
+    if (const auto shed = slots_.next_shed()) next = std::min(next, *shed);
+  }
+  if (const auto late = flushes_.next_late()) next = std::min(next, *late);
+  if (conversation_.owes_answers()) next = std::min(next, now + conversation_.answer_max() / 10);
   const auto left = std::chrono::ceil<milliseconds>(next - now).count();
   return static_cast<int>(std::clamp<long>(left, 0, 60'000));
 }
 
 void Session::finish_closing() {
-  if (connection_) {
-    send_report(Clock::now());
-    abandon_pools();
+  if (conversation_.connection()) {
+    reports_.send(Clock::now());
+    slots_.abandon_pools();
     KVTIER_POINT("client.session.closing");
     const auto until = Clock::now() + kCloseMax;
     // Slots on their way are waited for: the daemon must not give any to others until somebody has
     // said that nothing writes to it, and after us nobody does.
-    while ((socket_.unsent() || slots_asked_ > 0) && !broken_ && Clock::now() < until) {
-      send();
-      if (!socket_.unsent() && slots_asked_ == 0) break;
-      const auto events = static_cast<short>(POLLIN | (socket_.unsent() ? POLLOUT : 0));
-      pollfd fd{socket_.fd(), events, 0};
+    while ((conversation_.unsent() || slots_.asked() > 0) && !conversation_.is_broken() &&
+           Clock::now() < until) {
+      conversation_.send();
+      if (!conversation_.unsent() && slots_.asked() == 0) break;
+      const auto events = static_cast<short>(POLLIN | (conversation_.unsent() ? POLLOUT : 0));
+      pollfd fd{conversation_.fd(), events, 0};
       ::poll(&fd, 1, 10);
       if ((fd.revents & ~POLLOUT) == 0) continue;
-      if (auto good = receive(); !good) broken_ = good.error();
-      abandon_pools();
+      if (auto good = receive(); !good) conversation_.note_broken(good.error());
+      slots_.abandon_pools();
     }
   }
   fail_everything(closed());
   extents_.clear();
-}
-
-void Session::connect(Clock::time_point now) {
-  const auto jittered =
-      delay_.count() / 2 + static_cast<long>(jitter_() % (delay_.count() / 2 + 1));
-  next_attempt_ = now + milliseconds(jittered);
-  delay_ = std::min(delay_ * 2, std::max(options_.reconnect_delay_max, kReconnectDelayMin));
-  auto fd = connect_unix(options_.socket);
-  if (!fd) {
-    const std::lock_guard lock(mutex_);
-    last_failure_ = fd.error().message;
-    return;
-  }
-  socket_ = ControlSocket(std::move(*fd));
-  last_received_ = now;
-  say_hello();
-}
-
-// A daemon that has hung up may have said why.
-Error Session::last_words(const Error& otherwise) {
-  if (otherwise.code != Errc::unavailable) return otherwise;
-  const auto heard = receive();
-  return !heard && heard.error().code == Errc::refused ? heard.error() : otherwise;
-}
-
-void Session::drop(const Error& why) {
-  const auto now = Clock::now();
-  const bool proven = connection_ && now - welcomed_at_ >= kSessionProven;
-  if (proven) delay_ = kReconnectDelayMin;
-  fail_everything(make_error(Errc::unavailable, "the connection to kvtierd ended: " + why.message));
-  const std::lock_guard lock(mutex_);
-  last_failure_ = why.message;
-  next_attempt_ = now + (proven ? delay_ / 2 : delay_);
-}
-
-void Session::fail_everything(const Error& why) {
-  if (connection_) {
-    connection_->end();
-    old_rights_.push_back(std::exchange(right_, nullptr));
-    owes_let_go_ = true;
-    extents_until_ = Clock::now() + kMappingsKeptMax;
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    connected_ = false;
-  }
-  directory_.publish(nullptr);
-  socket_ = {};
-  for (auto& [id, pending] : std::exchange(pending_, {})) {
-    [[maybe_unused]] const auto ignored = pending.done(why);
-  }
-  flushing_ = false;
-  for (const Flush& flush : std::exchange(flushes_, {})) flush.outcome->set(why);
-  for (const Flush& flush : std::exchange(settling_, {})) flush.outcome->set(why);
-  next_shed_.reset();
-  for (auto& [id, weak] : std::exchange(leases_, {})) {
-    if (const auto hold = weak.lock()) hold->wake();
-  }
-  for (const auto& ns : all_namespaces()) {
-    for (SlotPool& pool : ns->pools) pool.clear();
-    ns->state = NamespaceEntry::State::closed;
-    for (auto& use : std::exchange(ns->waiting, {})) use(why);
-  }
-  connection_.reset();
-  broken_.reset();
-  slots_changed_();
 }
 
 }  // namespace kvtier::session

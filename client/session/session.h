@@ -5,39 +5,37 @@
 // When the connection ends, everything that was waiting for it fails with `unavailable` at once;
 // namespaces are opened again by themselves on the next one. Does not survive fork(): nothing of it
 // is touched in the child (core/base/fork_mark.h).
+//
+// What the thread does is done by its parts (client/session/thread/), each of which says what it
+// holds to; the session owns and wires them, connects, and has the turn.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <random>
 #include <thread>
-#include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "client/session/counters.h"
 #include "client/session/directory_snapshot.h"
+#include "client/session/filled_block.h"
 #include "client/session/gpu_memory.h"
 #include "client/session/held_blocks.h"
-#include "client/session/outcome.h"
-#include "core/wire/control_socket.h"
+#include "client/session/mailbox.h"
+#include "client/session/thread/commits.h"
+#include "client/session/thread/conversation.h"
+#include "client/session/thread/flushes.h"
+#include "client/session/thread/leases.h"
+#include "client/session/thread/mapped_extents.h"
+#include "client/session/thread/namespaces.h"
+#include "client/session/thread/reports.h"
+#include "client/session/thread/slot_exchange.h"
 
 namespace kvtier::session {
-
-// A block whose bytes are in its slots.
-struct FilledBlock {
-  std::shared_ptr<NamespaceEntry> ns;
-  Key key;
-  Key parent;
-  std::uint32_t block_index = 0;
-  std::vector<Token> tokens;
-  std::vector<ReservedSlot> slots;  // one a tier, all of one connection
-};
 
 class Session : public std::enable_shared_from_this<Session> {
  public:
@@ -81,149 +79,57 @@ class Session : public std::enable_shared_from_this<Session> {
   Counters& counters() noexcept { return counters_; }
 
  private:
-  using Fill = std::function<void(wire::Message::Builder)>;
-  // Runs on the session thread exactly once; an error it returns ends the connection.
-  using Done = std::function<Result<void>(Result<wire::Message::Reader>)>;
-  enum class Patience { bounded, unbounded };
-  struct Pending {
-    Done done;
-    Patience patience;
-    Clock::time_point asked;
-  };
-
-  struct Flush {
-    std::shared_ptr<Outcome> outcome;
-    Clock::time_point settled_by{};  // once it is done but for slots on their way
-  };
-
-  bool post(std::function<void()> task);
-  void wake() noexcept;
-
-  // Everything below runs on the session thread.
+  // Everything below runs on the session thread. session.cc: the turn.
   void run();
   void turn();
   void take_mail();
   int timeout_ms(Clock::time_point now) const;
   void finish_closing();
 
+  // session_connection.cc: from connecting to the end of a connection, and what comes on it.
   void connect(Clock::time_point now);
   void say_hello();
   Result<void> welcome(wire::Frame& frame, wire::Message::Reader message);
-  Result<void> recall_extents(wire::Welcome::Reader welcome);
-  void let_go_of_old_slots();
   void drop(const Error& why);
   Error last_words(const Error& otherwise);
   void fail_everything(const Error& why);
   Result<void> receive();
+  Result<void> check_answers();
   Result<void> handle(wire::Frame& frame);
   Result<void> handle_reply(wire::Frame& frame, std::uint64_t id);
   Result<void> handle_event(wire::Frame& frame, wire::Message::Reader message);
-  Result<std::shared_ptr<const ExtentMapping>> mapping_of(wire::Frame& frame,
-                                                          wire::Extent::Reader extent);
-  Result<void> map_extent(wire::Frame& frame, wire::Extent::Reader extent);
-  Result<void> land(wire::Ready::Reader ready);
   void close_namespace(std::uint32_t handle);
-  void recall(wire::Recall::Reader recall);
-  void shed_idle(Clock::time_point now);
-  void send();
-  Result<void> check_answers();
-  bool overdue() const;
-
-  void tell(const Fill& fill);
-  void ask(const Fill& fill, Done done, Patience patience = Patience::bounded);
-
-  void open_on_daemon(const std::shared_ptr<NamespaceEntry>& ns);
-  void with_handle(NamespaceEntry& ns, std::function<void(Result<std::uint32_t>)> use);
-  void ask_lease(std::uint32_t handle, const std::shared_ptr<HeldBlocks>& hold,
-                 const std::shared_ptr<Outcome>& outcome);
-  Result<void> take_lease(wire::Leased::Reader leased, const std::shared_ptr<HeldBlocks>& hold,
-                          const std::shared_ptr<Outcome>& outcome);
-  void ask_slots(const std::shared_ptr<NamespaceEntry>& ns, Tier tier, std::uint32_t count);
-  Result<void> take_slots(NamespaceEntry& ns, Tier tier, std::uint32_t asked,
-                          Result<wire::Message::Reader> reply);
-  void add_flush(Flush flush);
-  void ask_flush();
-  void end_flushes(std::vector<Flush> flushes, const Result<void>& result);
-  bool slots_on_their_way() const;
-  void settle_flushes(Clock::time_point now);
-  std::vector<std::shared_ptr<NamespaceEntry>> all_namespaces() const;
-  void send_commits(std::vector<FilledBlock> blocks);
-  void send_commit_frame(std::span<const FilledBlock> blocks);
-  void send_report(Clock::time_point now);
-  void fill_report(wire::Report::Builder report);
-  void abandon(const std::vector<ReservedSlot>& slots);
-  void abandon_pools();
-  // None: see lies_in_unmapped().
-  SlotRef resolve(std::uint64_t name, std::uint64_t record_bytes) const;
-  bool lies_in_unmapped(std::uint64_t name) const {
-    return unmapped_.contains(static_cast<std::uint32_t>(name >> 32));
-  }
 
   const ClientOptions options_;
   const std::function<void()> slots_changed_;
-  const std::shared_ptr<GpuMemory> gpu_;
-  const std::chrono::milliseconds answer_max_;
-  UniqueFd wake_fd_;
+  const std::uint64_t client_id_;
   std::thread thread_;
   Counters counters_;
   DirectorySnapshot directory_;
+  Mailbox mailbox_;
   std::atomic<bool> connected_{false};
   std::atomic<bool> read_only_;
 
-  mutable std::mutex mutex_;  // the mailbox and what engine threads ask about
+  std::mutex mutex_;  // what wait_connected() waits for and tells
   std::condition_variable state_changed_;
-  std::vector<std::function<void()>> tasks_;
-  std::vector<FilledBlock> commits_;
-  std::vector<Key> bad_keys_;
-  std::vector<std::shared_ptr<NamespaceEntry>> namespaces_;
   std::string last_failure_ = "no attempt was made yet";
   bool closing_ = false;
 
-  ControlSocket socket_;
-  std::shared_ptr<Connection> connection_;  // from welcome on
-  std::map<std::uint64_t, Pending> pending_;
-  std::uint64_t last_id_ = 0;
-  std::vector<Flush> flushes_;  // for the next request: one is out at a time
-  bool flushing_ = false;
-  std::vector<Flush> settling_;  // done, but for slots on their way
-  std::unordered_map<std::uint64_t, std::weak_ptr<HeldBlocks>> leases_;
-  // Outlive the connection: the next daemon may have the same extents.
-  std::unordered_map<std::uint32_t, std::shared_ptr<const ExtentMapping>> extents_;
-  std::vector<std::byte> lineage_;  // that gives their ids a meaning
-  Clock::time_point extents_until_{};
-  // Of this connection, that could not be mapped: their blocks are misses.
-  std::unordered_set<std::uint32_t> unmapped_;
-  const std::uint64_t client_id_;
-  // ReservedSlot::right: of this connection, and of those before it whose slots may still be
-  // written to.
-  std::shared_ptr<const void> right_;
-  std::vector<std::weak_ptr<const void>> old_rights_;
-  bool owes_let_go_ = false;
-  std::uint32_t slots_asked_ = 0;  // requests for slots that wait for an answer
-  bool gpu_tier_ = true;           // false: memory of the GPU could not be mapped, so we do without
-  std::optional<Error> broken_;    // found while sending; dropped at the end of the turn
+  Conversation conversation_;
+  MappedExtents extents_;
+  Namespaces namespaces_;
+  Leases leases_;
+  SlotExchange slots_;
+  Flushes flushes_;
+  Commits commits_;
+  Reports reports_;
+
   bool close_asked_ = false;
-  bool report_soon_ = false;
   Clock::time_point hello_sent_{};
   Clock::time_point welcomed_at_{};
-  Clock::time_point last_received_{};
-  Clock::time_point next_report_{};
-  std::optional<Clock::time_point> next_shed_;  // a look for slots that lie idle
   Clock::time_point next_attempt_{};
   std::chrono::milliseconds delay_;
   std::minstd_rand jitter_{std::random_device{}()};
-  // What the daemon has been told.
-  struct ReportedTiming {
-    std::array<std::uint64_t, kLog2Buckets + 1> buckets{};
-    std::uint64_t sum_us = 0, bytes = 0;
-  };
-  struct {
-    std::uint64_t header_faults = 0, proof_faults = 0, checksum_faults = 0;
-    std::array<std::uint64_t, kDropReasons> dropped{};
-    std::array<ReportedTiming, kTiers> loads;
-    ReportedTiming write_backs;
-  } reported_;
-  static void report(const Timing& timing, ReportedTiming& told, wire::Report::Timing::Builder to);
 };
 
 }  // namespace kvtier::session

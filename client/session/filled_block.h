@@ -1,0 +1,20 @@
+// A block whose bytes are in its slots, on its way to the daemon's commit.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "client/session/namespace_entry.h"
+
+namespace kvtier::session {
+
+struct FilledBlock {
+  std::shared_ptr<NamespaceEntry> ns;
+  Key key;
+  Key parent;
+  std::uint32_t block_index = 0;
+  std::vector<Token> tokens;
+  std::vector<ReservedSlot> slots;  // one a tier, all of one connection
+};
+
+}  // namespace kvtier::session

@@ -1,0 +1,45 @@
+// Leases: asked for, granted, their blocks landing.
+//
+// Owned by the session, on its thread. It holds:
+// - A lease is here from its grant until it is released or the connection ends; what lands for one
+//   that is not here any more is nobody's.
+// - A grant that nobody waits for any more is released at once: the daemon must not keep what
+//   nobody will use.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+
+#include "client/session/held_blocks.h"
+#include "client/session/outcome.h"
+#include "client/session/thread/conversation.h"
+#include "client/session/thread/mapped_extents.h"
+
+namespace kvtier::session {
+
+class Leases {
+ public:
+  using Hold = std::shared_ptr<HeldBlocks>;
+
+  Leases(Conversation& conversation, const MappedExtents& extents)
+      : conversation_(conversation), extents_(extents) {}
+
+  void ask(std::uint32_t handle, const Hold& hold, const std::shared_ptr<Outcome>& outcome);
+  // Errors: malformed.
+  Result<void> land(wire::Ready::Reader ready);
+  // `usable`: how many of the leading blocks were of use; none given: all.
+  void release(std::uint64_t lease, std::optional<std::uint32_t> usable);
+  // The connection has ended.
+  void end();
+
+ private:
+  Result<void> take(wire::Leased::Reader leased, const Hold& hold,
+                    const std::shared_ptr<Outcome>& outcome);
+
+  Conversation& conversation_;
+  const MappedExtents& extents_;
+  std::unordered_map<std::uint64_t, std::weak_ptr<HeldBlocks>> leases_;
+};
+
+}  // namespace kvtier::session
