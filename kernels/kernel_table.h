@@ -17,9 +17,6 @@ namespace kvtier::kernels {
 using kvtier::bytes_of;
 using kvtier::DType;
 
-// A backend's stream; null is its default stream. The CPU backend ignores it.
-using Stream = void*;
-
 // K and V of `blocks` blocks in one layer, between an engine's pages and records.
 struct BlockLayerArgs {
   const RecordLayout* layout = nullptr;
@@ -63,49 +60,47 @@ struct KernelTable {
   // Elementwise between any two types, round to nearest even. Into FP8: saturating (anything beyond
   // the largest finite value, infinities too, becomes that value with its sign), NaN stays NaN;
   // unscaled.
-  void (*convert)(const void* src, DType src_type, void* dst, DType dst_type, std::size_t count,
-                  Stream stream);
+  void (*convert)(const void* src, DType src_type, void* dst, DType dst_type, std::size_t count);
 
   // Exact pages -> payload and scales of one layer of each record. FP8 scale = amax / largest
   // finite value of the format, in FP32; 1 where amax is 0, never below 2^-126. amax passes over
   // NaN and takes an infinity for the largest float. Stored is FP8(x * (1 / scale)), converted as
   // above. Lossless formats write no scale. The header fields and the proof of the record are not
   // touched.
-  void (*quantise_and_scatter)(const BlockLayerArgs& args, Stream stream);
+  void (*quantise_and_scatter)(const BlockLayerArgs& args);
 
   // Payload and scales of one layer of each record -> pages.
-  void (*gather_and_dequantise)(const BlockLayerArgs& args, Stream stream);
+  void (*gather_and_dequantise)(const BlockLayerArgs& args);
 
   // out[r][i] = in[r][i] * weight[i] / sqrt(mean_i(in[r][i]^2) + epsilon). `out` may be `in`.
   void (*rms_norm)(const float* in, const float* weight, float* out, std::size_t rows,
-                   std::size_t dim, float epsilon, Stream stream);
+                   std::size_t dim, float epsilon);
 
   // Rotates x[rows][heads][head_dim] in place, pairs (i, i + head_dim/2) as Hugging Face Llama
   // does: angle = positions[r] * inverse_frequencies[i].
   void (*rope)(float* x, std::size_t rows, std::size_t heads, std::size_t head_dim,
-               const std::uint32_t* positions, const float* inverse_frequencies, Stream stream);
+               const std::uint32_t* positions, const float* inverse_frequencies);
 
   // out[i] = gate[i] / (1 + exp(-gate[i])) * up[i]. `out` may be `gate`.
-  void (*swiglu)(const float* gate, const float* up, float* out, std::size_t count, Stream stream);
+  void (*swiglu)(const float* gate, const float* up, float* out, std::size_t count);
 
   // out[rows][n] = x[rows][k] * transpose(w[n][k]) + bias[n]; w of type f32, f16 or bf16, FP32
   // accumulation; bias may be null.
   void (*gemm)(const float* x, const void* w, DType w_type, const float* bias, float* out,
-               std::size_t rows, std::size_t n, std::size_t k, Stream stream);
+               std::size_t rows, std::size_t n, std::size_t k);
 
   // out[r] = table[ids[r]] as FP32; table[vocabulary][dim] of type f32, f16 or bf16.
   void (*embed)(const std::uint32_t* ids, const void* table, DType table_type, float* out,
-                std::size_t rows, std::size_t dim, Stream stream);
+                std::size_t rows, std::size_t dim);
 
   // x[i] += y[i].
-  void (*add)(float* x, const float* y, std::size_t count, Stream stream);
+  void (*add)(float* x, const float* y, std::size_t count);
 
-  void (*attention)(const AttentionArgs& args, Stream stream);
+  void (*attention)(const AttentionArgs& args);
 
   // out[r] = log(sum over i of exp(logits[r][i])), NaN passed over; the sum to a relative error of
   // 1e-6. The largest logit where that is not finite.
-  void (*log_sum_exp)(const float* logits, double* out, std::size_t rows, std::size_t vocabulary,
-                      Stream stream);
+  void (*log_sum_exp)(const float* logits, double* out, std::size_t rows, std::size_t vocabulary);
 };
 
 }  // namespace kvtier::kernels

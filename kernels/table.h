@@ -1,9 +1,8 @@
-// The function table that every compute backend fills: the CPU one (kernels/cpu) is the reference,
-// the CUDA one computes the same on a stream.
+// The function table that the CPU's compute fills, one for each instruction set. It is the
+// reference: kernels/cuda/kernels.h computes the same on a GPU.
 //
-// Pointers are addresses in the backend's memory. No function allocates what it returns, keeps a
-// pointer after its work is done, or fails: shapes are checked by the caller and asserted here. On
-// the CPU a call has finished when it returns; on a device it is ordered on `stream`.
+// No function allocates what it returns, keeps a pointer after its work is done, or fails: shapes
+// are checked by the caller and asserted here. A call has finished when it returns.
 //
 // Row independence: the result of a row (one token) is bit-identical however many rows are computed
 // in one call. A hit equals a miss because of it.

@@ -98,7 +98,7 @@ double decode_bandwidth(StorageFormat format, const std::vector<std::uint32_t>& 
       kernels::cuda::decode_workspace_bytes(step.layout, step.rows, kHeads, context_max));
   fill_with_numbers(q);
   const double seconds = graph_seconds(
-      [&](cudaStream_t stream) {
+      [&](StreamView stream) {
         kernels::cuda::DecodeAttentionArgs args;
         args.layout = step.layout;
         args.step = {step.rows,
@@ -158,7 +158,7 @@ double prefill_rate(std::uint32_t tokens, std::uint32_t head_dim, bool portable)
   args.row_page = row_page.as<std::uint32_t>();
   args.portable = portable;
   const double seconds = graph_seconds(
-      [&](cudaStream_t stream) { kernels::cuda::prefill_attention(args, stream); }, kRounds);
+      [&](StreamView stream) { kernels::cuda::prefill_attention(args, stream); }, kRounds);
   return 4.0 * head_dim * kHeads * 0.5 * tokens * tokens / seconds;
 }
 

@@ -3,6 +3,7 @@
 #include "bench/gpu/gpu_commands.h"
 #include "bench/gpu/gpu_shape.h"
 #include "bench/gpu/gpu_timing.h"
+#include "kernels/cuda/kernels.h"
 #include "kernels/cuda/memory.h"
 
 namespace kvtier::bench {
@@ -13,6 +14,7 @@ using kernels::cuda::check;
 using kernels::cuda::DeviceArray;
 using kernels::cuda::ExactPage;
 using kernels::cuda::SampleRow;
+using kernels::cuda::Stream;
 
 constexpr std::size_t kRows = 8192;
 constexpr double kGiga = 1e9;
@@ -35,7 +37,7 @@ DeviceArray<std::uint32_t> numbers(std::size_t count, std::uint32_t step, std::u
 // Adds rows of bytes read and written a second, held against a copy inside the GPU's memory.
 class MemoryBound {
  public:
-  MemoryBound(const GpuStream& stream, Report& report) : stream_(stream), report_(report) {
+  MemoryBound(const Stream& stream, Report& report) : stream_(stream), report_(report) {
     constexpr std::size_t kBytes = std::size_t{1} << 30;
     auto from = filled<std::byte>(kBytes, 1);
     DeviceArray<std::byte> to(kBytes);
@@ -53,12 +55,12 @@ class MemoryBound {
   }
 
  private:
-  const GpuStream& stream_;
+  const Stream& stream_;
   Report& report_;
   double limit_ = 0;
 };
 
-void measure_rows(const GpuStream& stream, MemoryBound& bound) {
+void measure_rows(const Stream& stream, MemoryBound& bound) {
   constexpr std::size_t kHidden = Llama8B::kHidden;
   constexpr std::size_t kInner = Llama8B::kInner;
   const auto residual = filled<float>(kRows * kHidden, 0x3C);
@@ -67,22 +69,22 @@ void measure_rows(const GpuStream& stream, MemoryBound& bound) {
   const auto out = filled<Bf16>(kRows * kHidden, 0);
   bound.add("gpu.add_rms_norm", kRows * kHidden * (4 + 2 + 4 + 2), [&] {
     kernels::cuda::add_rms_norm(residual.get(), delta.get(), weight.get(), out.get(), kRows,
-                                kHidden, 1e-5F, stream.get());
+                                kHidden, 1e-5F, stream.view());
   });
   const auto gate_up = filled<Bf16>(kRows * 2 * kInner, 0x3C);
   const auto inner = filled<Bf16>(kRows * kInner, 0);
   bound.add("gpu.swiglu", kRows * kInner * 3 * sizeof(Bf16), [&] {
-    kernels::cuda::swiglu(gate_up.get(), inner.get(), kRows, kInner, stream.get());
+    kernels::cuda::swiglu(gate_up.get(), inner.get(), kRows, kInner, stream.view());
   });
   const auto table = filled<Bf16>(std::size_t{Llama8B::kVocabulary} * kHidden, 0x3C);
   const auto ids = numbers(kRows, 7919, Llama8B::kVocabulary);
   bound.add("gpu.embed", kRows * kHidden * (2 + 4), [&] {
-    kernels::cuda::embed(ids.get(), table.get(), residual.get(), kRows, kHidden, stream.get());
+    kernels::cuda::embed(ids.get(), table.get(), residual.get(), kRows, kHidden, stream.view());
   });
 }
 
 // One layer of kRows tokens: from the projection to the exact pages, to records, and back.
-void measure_blocks(const GpuStream& stream, MemoryBound& bound) {
+void measure_blocks(const Stream& stream, MemoryBound& bound) {
   constexpr std::uint32_t kBlocks = kRows / Llama8B::kBlockTokens;
   constexpr std::uint32_t kHeadsAll = Llama8B::kHeads + 2 * Llama8B::kKvHeads;
   constexpr std::size_t kPage =
@@ -118,20 +120,20 @@ void measure_blocks(const GpuStream& stream, MemoryBound& bound) {
                                         .qkv = qkv.get(),
                                         .q = q.get(),
                                         .inverse_frequencies = frequencies.get()};
-  bound.add("gpu.store_kv", 2 * qkv.bytes(), [&] { kernels::cuda::store_kv(args, stream.get()); });
+  bound.add("gpu.store_kv", 2 * qkv.bytes(), [&] { kernels::cuda::store_kv(args, stream.view()); });
   bound.add("gpu.quantise_pages", kBlocks * kPage * (2 + 1), [&] {
     kernels::cuda::quantise_pages(layout, 0, page_table.get(), completed.get(),
-                                  device_records.get(), kBlocks, stream.get());
+                                  device_records.get(), kBlocks, stream.view());
   });
   const auto k = filled<Bf16>(kBlocks * kPage / 2, 0);
   const auto v = filled<Bf16>(kBlocks * kPage / 2, 0);
   bound.add("gpu.gather_stored", kBlocks * kPage * (2 + 1), [&] {
     kernels::cuda::gather_stored(layout, 0, device_records.get(), 0, kBlocks, k.get(), v.get(),
-                                 kRows, stream.get());
+                                 kRows, stream.view());
   });
 }
 
-void measure_sample(const GpuStream& stream, Report& report) {
+void measure_sample(const Stream& stream, Report& report) {
   constexpr std::size_t kRowsMax = 64;
   constexpr std::size_t kVocabulary = Llama8B::kVocabulary;
   std::mt19937 random(1);
@@ -153,7 +155,7 @@ void measure_sample(const GpuStream& stream, Report& report) {
           stream,
           [&] {
             kernels::cuda::sample(device_logits.get(), rows.get(), tokens.get(), count, kVocabulary,
-                                  workspace.get(), stream.get());
+                                  workspace.get(), stream.view());
           },
           20);
       report.add("gpu.sample." + std::string(kind) + ".rows_" + std::to_string(count),
@@ -165,7 +167,7 @@ void measure_sample(const GpuStream& stream, Report& report) {
 }  // namespace
 
 void measure_elementwise(Report& report) {
-  const GpuStream stream;
+  const Stream stream(Stream::Priority::normal);
   MemoryBound bound(stream, report);
   measure_rows(stream, bound);
   measure_blocks(stream, bound);

@@ -12,6 +12,7 @@ namespace {
 using kernels::cuda::Bf16;
 using kernels::cuda::check;
 using kernels::cuda::DeviceArray;
+using kernels::cuda::Stream;
 
 struct Product {
   std::size_t n, k;
@@ -41,7 +42,7 @@ void fill_random(const DeviceArray<Bf16>& array, unsigned seed) {
 // The four products of a layer, one after another, so that the weights come from memory: 436 MB.
 void measure_gemm(Report& report) {
   constexpr std::size_t kRowsMax = 8192;
-  const GpuStream stream;
+  const Stream stream(Stream::Priority::normal);
   kernels::cuda::Gemm gemm;
   std::vector<DeviceArray<Bf16>> weights;
   std::size_t weight_elements = 0;
@@ -59,7 +60,7 @@ void measure_gemm(Report& report) {
         [&] {
           for (std::size_t i = 0; i < std::size(kLayer); ++i) {
             gemm.run(x.get(), weights[i].get(), nullptr, out.get(), rows, kLayer[i].n, kLayer[i].k,
-                     stream.get());
+                     stream.view());
           }
         },
         rows < 1000 ? 20 : 4);

@@ -32,17 +32,17 @@ void fill_with_numbers(const DeviceMemory& memory) {
 namespace {
 
 // Median seconds between events around `work` on `stream`, over `rounds` runs after one.
-double median_seconds(cudaStream_t stream, const std::function<void()>& work, int rounds) {
+double median_seconds(StreamView stream, const std::function<void()>& work, int rounds) {
   cudaEvent_t begin = nullptr;
   cudaEvent_t end = nullptr;
   check(cudaEventCreate(&begin), "event");
   check(cudaEventCreate(&end), "event");
   std::vector<double> seconds;
   for (int round = 0; round <= rounds; ++round) {
-    check(cudaEventRecord(begin, stream), "record");
+    check(cudaEventRecord(begin, stream.get()), "record");
     work();
-    check(cudaEventRecord(end, stream), "record");
-    check(cudaStreamSynchronize(stream), "benchmark");
+    check(cudaEventRecord(end, stream.get()), "record");
+    check(cudaStreamSynchronize(stream.get()), "benchmark");
     float milliseconds = 0;
     check(cudaEventElapsedTime(&milliseconds, begin, end), "elapsed");
     if (round != 0) seconds.push_back(milliseconds * 1e-3);
@@ -54,20 +54,19 @@ double median_seconds(cudaStream_t stream, const std::function<void()>& work, in
 
 }  // namespace
 
-double graph_seconds(const std::function<void(cudaStream_t)>& work, int rounds) {
-  cudaStream_t stream = nullptr;
+double graph_seconds(const std::function<void(StreamView)>& work, int rounds) {
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t instance = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin capture");
-  work(stream);
-  check(cudaStreamEndCapture(stream, &graph), "end capture");
+  const kernels::cuda::Stream stream(kernels::cuda::Stream::Priority::normal);
+  check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "begin capture");
+  work(stream.view());
+  check(cudaStreamEndCapture(stream.get(), &graph), "end capture");
   check(cudaGraphInstantiate(&instance, graph, 0), "instantiate");
   const double seconds = median_seconds(
-      stream, [&] { check(cudaGraphLaunch(instance, stream), "launch of a graph"); }, rounds);
+      stream.view(), [&] { check(cudaGraphLaunch(instance, stream.get()), "launch of a graph"); },
+      rounds);
   check(cudaGraphExecDestroy(instance), "destroy");
   check(cudaGraphDestroy(graph), "destroy");
-  check(cudaStreamDestroy(stream), "destroy");
   return seconds;
 }
 
@@ -75,15 +74,13 @@ double copy_bandwidth() {
   const DeviceMemory from(std::size_t{4} << 30);
   const DeviceMemory to(from.bytes());
   fill_with_numbers(from);
-  cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  const kernels::cuda::Stream stream(kernels::cuda::Stream::Priority::normal);
   const auto copy = [&] {
     check(cudaMemcpyAsync(to.as<void>(), from.as<void>(), from.bytes(), cudaMemcpyDeviceToDevice,
-                          stream),
+                          stream.get()),
           "copy");
   };
-  const double seconds = median_seconds(stream, copy, 5);
-  check(cudaStreamDestroy(stream), "destroy");
+  const double seconds = median_seconds(stream.view(), copy, 5);
   return 2 * static_cast<double>(from.bytes()) / seconds;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/cuda/error.h"
+#include "kernels/cuda/stream.h"
 
 namespace kvtier::bench {
 
@@ -42,7 +43,7 @@ void upload(const DeviceMemory& memory, const std::vector<T>& values) {
 }
 
 // Median seconds of `work`, launched as one captured graph, over `rounds` runs after one.
-double graph_seconds(const std::function<void(cudaStream_t)>& work, int rounds);
+double graph_seconds(const std::function<void(StreamView)>& work, int rounds);
 
 // Bytes read and written a second by a copy from device memory to device memory.
 double copy_bandwidth();

@@ -7,7 +7,7 @@
 
 #include "bench/support/report.h"
 #include "kernels/cuda/error.h"
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/stream.h"
 
 namespace kvtier::bench {
 
@@ -18,11 +18,8 @@ class GpuEvent {
   GpuEvent(const GpuEvent&) = delete;
   GpuEvent& operator=(const GpuEvent&) = delete;
 
-  void record(kernels::cuda::Stream stream) {
-    kernels::cuda::check(cudaEventRecord(event_, stream), "cudaEventRecord");
-  }
-  void wait_on(kernels::cuda::Stream stream) const {
-    kernels::cuda::check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent");
+  void record(StreamView stream) {
+    kernels::cuda::check(cudaEventRecord(event_, stream.get()), "cudaEventRecord");
   }
   double seconds_since(const GpuEvent& begin) const {
     kernels::cuda::check(cudaEventSynchronize(event_), "cudaEventSynchronize");
@@ -35,31 +32,17 @@ class GpuEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-class GpuStream {
- public:
-  GpuStream() {
-    kernels::cuda::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
-                         "cudaStreamCreate");
-  }
-  ~GpuStream() { cudaStreamDestroy(stream_); }
-  GpuStream(const GpuStream&) = delete;
-  GpuStream& operator=(const GpuStream&) = delete;
-  kernels::cuda::Stream get() const noexcept { return stream_; }
-
- private:
-  kernels::cuda::Stream stream_ = nullptr;
-};
-
 // Seconds that `work` takes on `stream`, `repeats` times in a row: the median of several turns,
 // after one that does not count.
 template <typename Work>
-double gpu_seconds(const GpuStream& stream, const Work& work, int repeats = 1, int turns = 5) {
+double gpu_seconds(const kernels::cuda::Stream& stream, const Work& work, int repeats = 1,
+                   int turns = 5) {
   GpuEvent begin, end;
   std::vector<double> seconds;
   for (int turn = 0; turn <= turns; ++turn) {
-    begin.record(stream.get());
+    begin.record(stream.view());
     for (int i = 0; i < repeats; ++i) work();
-    end.record(stream.get());
+    end.record(stream.view());
     const double taken = end.seconds_since(begin) / repeats;
     if (turn > 0) seconds.push_back(taken);
   }

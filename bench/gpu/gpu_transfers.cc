@@ -1,11 +1,12 @@
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <random>
 
 #include "bench/gpu/gpu_commands.h"
 #include "bench/gpu/gpu_shape.h"
 #include "bench/gpu/gpu_timing.h"
-#include "kernels/cuda/host_copies.h"
+#include "kernels/cuda/kernels.h"
 #include "kernels/cuda/memory.h"
 
 namespace kvtier::bench {
@@ -13,13 +14,13 @@ namespace {
 
 using kernels::cuda::check;
 using kernels::cuda::DeviceArray;
-using kernels::cuda::Direction;
 using kernels::cuda::PinnedMemfd;
+using kernels::cuda::Stream;
 using kernels::cuda::TransferArgs;
 
 constexpr std::uint32_t kBlocks = 1024;      // 16,384 tokens
 constexpr std::uint32_t kThreadBlocks = 16;  // few multiprocessors: the rest computes
-constexpr std::uint32_t kStagedBlocks = 64;  // records in HBM on their way to the host
+constexpr std::uint32_t kStagedBlocks = 64;  // records in HBM, to be copied to the host
 constexpr double kGiga = 1e9;
 
 // Records of kBlocks blocks in pinned host memory, in slots in random order, and their BF16 pages.
@@ -36,15 +37,16 @@ class Blocks {
     std::shuffle(slots.begin(), slots.end(), std::mt19937(1));
     std::vector<std::byte*> on_device;
     for (const std::uint32_t slot : slots) {
-      host_records_.push_back(host_.host() + slot * layout_.record_bytes);
       on_device.push_back(host_.device() + slot * layout_.record_bytes);
     }
     host_pointers_ = DeviceArray<std::byte*>(on_device);
+    std::vector<std::byte*> staged;
     for (std::uint32_t i = 0; i < 2 * kStagedBlocks; ++i) {
-      staged_records_.push_back(staged_.get() + i * layout_.record_bytes);
+      staged.push_back(staged_.get() + i * layout_.record_bytes);
     }
-    staged_pointers_ = DeviceArray<std::byte*>(staged_records_);
+    staged_pointers_ = DeviceArray<std::byte*>(staged);
     pages_.fill_bytes(0x3C);  // a small BF16 number everywhere
+    std::memset(host_.host(), 0x3C, host_.bytes());
     fill_page_tables();
   }
 
@@ -73,9 +75,7 @@ class Blocks {
 
   std::size_t payload_bytes() const { return kBlocks * layout_.payload_bytes; }
   std::size_t record_bytes() const { return layout_.record_bytes; }
-  std::byte* const* host_records() const { return host_records_.data(); }
   std::byte* const* host_pointers() const { return host_pointers_.get(); }
-  std::byte* const* staged_records() const { return staged_records_.data(); }
   const PinnedMemfd& host() const { return host_; }
   std::byte* pages() const { return pages_.get(); }
   const RecordLayout& layout() const { return layout_; }
@@ -112,12 +112,11 @@ class Blocks {
   DeviceArray<std::byte> staged_;
   std::size_t page_bytes_;
   DeviceArray<std::byte> pages_;
-  std::vector<std::byte*> host_records_, staged_records_;
   DeviceArray<std::byte*> host_pointers_, staged_pointers_;
   DeviceArray<void*> k_pages_, v_pages_, batch_k_pages_, batch_v_pages_;
 };
 
-double copy_rate(const GpuStream& stream, void* to, const void* from, std::size_t bytes,
+double copy_rate(const Stream& stream, void* to, const void* from, std::size_t bytes,
                  cudaMemcpyKind kind) {
   const double seconds = gpu_seconds(stream, [&] {
     check(cudaMemcpyAsync(to, from, bytes, kind, stream.get()), "cudaMemcpyAsync");
@@ -125,106 +124,52 @@ double copy_rate(const GpuStream& stream, void* to, const void* from, std::size_
   return static_cast<double>(bytes) / seconds / kGiga;
 }
 
-// Packs batch by batch into the two halves of the staged records, while the copy engine takes the
-// other half to the host, whole records to slots in no order.
-class WriteBack {
- public:
-  explicit WriteBack(const Blocks& blocks) : blocks_(blocks) {}
-
-  void run(const GpuStream& stream) {
-    for (std::uint32_t batch = 0; batch < kBlocks / kStagedBlocks; ++batch) {
-      const std::uint32_t half = batch % 2;
-      if (batch >= 2) copied_[half].wait_on(stream.get());
-      kernels::cuda::quantise_and_pack(blocks_.pack(batch, half, kThreadBlocks), stream.get());
-      packed_[half].record(stream.get());
-      packed_[half].wait_on(copies_.get());
-      kernels::cuda::copy_pieces_by_engine(
-          blocks_.staged_records() + std::size_t{half} * kStagedBlocks,
-          blocks_.host_records() + std::size_t{batch} * kStagedBlocks, kStagedBlocks, 0,
-          blocks_.record_bytes(), Direction::to_host, copies_.get());
-      copied_[half].record(copies_.get());
-    }
-    copied_[0].wait_on(stream.get());
-    copied_[1].wait_on(stream.get());
-  }
-
- private:
-  const Blocks& blocks_;
-  GpuStream copies_;
-  GpuEvent packed_[2], copied_[2];
-};
-
 // Adds a row of `bytes` a second against `limit` in GB/s.
 template <typename Work>
-void add_rate(Report& report, const char* name, const GpuStream& stream, std::size_t bytes,
+void add_rate(Report& report, const char* name, const Stream& stream, std::size_t bytes,
               double limit, const Work& work) {
   const double seconds = gpu_seconds(stream, work);
   report.add(name, static_cast<double>(bytes) / seconds / kGiga, "GB/s", limit);
 }
 
-// From slots in no order to pages, dequantised: by the copy engine and a ring, `layers` at a time;
-// and by kernels that read host memory.
-void measure_load(const Blocks& blocks, const GpuStream& stream, double limit, Report& report) {
-  kernels::cuda::HostLoader loader;
-  const auto by_engine = [&](const char* name, std::uint32_t layers) {
-    add_rate(report, name, stream, blocks.payload_bytes(), limit, [&] {
-      for (std::uint32_t layer = 0; layer < Llama8B::kLayers; layer += layers) {
-        loader.load(blocks.load(layer, layers), blocks.host_records(), stream.get());
-      }
-    });
-  };
-  by_engine("gpu.load.host_to_hbm", kernels::cuda::layers_for_engine(blocks.layout()));
-  by_engine("gpu.load.host_to_hbm.by_layer", 1);
+// From slots in no order to pages, dequantised by kernels that read host memory.
+void measure_load(const Blocks& blocks, const Stream& stream, double limit, Report& report) {
   add_rate(report, "gpu.load.host_to_hbm.by_kernel", stream, blocks.payload_bytes(), limit, [&] {
     for (std::uint32_t layer = 0; layer < Llama8B::kLayers; ++layer) {
-      kernels::cuda::gather_and_dequantise(blocks.load(layer, 1), stream.get());
+      kernels::cuda::gather_and_dequantise(blocks.load(layer, 1), stream.view());
     }
   });
 }
 
 // Records as they are, to where the pages are; whole, and the payload layer by layer.
-void measure_copies(const Blocks& blocks, const GpuStream& stream, double limit, Report& report) {
+void measure_copies(const Blocks& blocks, const Stream& stream, double limit, Report& report) {
   std::vector<std::byte*> targets;
   for (std::uint32_t i = 0; i < kBlocks; ++i) {
     targets.push_back(blocks.pages() + i * blocks.record_bytes());
   }
   const DeviceArray<std::byte*> to(targets);
   const RecordLayout& layout = blocks.layout();
-  const std::uint32_t group = kernels::cuda::layers_for_engine(layout);
-  add_rate(report, "gpu.copy_by_engine.records", stream, kBlocks * blocks.record_bytes(), limit,
-           [&] {
-             kernels::cuda::copy_pieces_by_engine(blocks.host_records(), targets.data(), kBlocks, 0,
-                                                  blocks.record_bytes(), Direction::to_device,
-                                                  stream.get());
-           });
-  add_rate(report, "gpu.copy_by_engine.layers", stream, blocks.payload_bytes(), limit, [&] {
-    for (std::uint32_t layer = 0; layer < Llama8B::kLayers; layer += group) {
-      kernels::cuda::copy_pieces_by_engine(blocks.host_records(), targets.data(), kBlocks,
-                                           layout.k_offset(layer, 0), group * layout.layer_bytes,
-                                           Direction::to_device, stream.get());
-    }
-  });
   add_rate(report, "gpu.copy_pieces.records", stream, kBlocks * blocks.record_bytes(), limit, [&] {
     kernels::cuda::copy_pieces(blocks.host_pointers(), to.get(), kBlocks, 0, blocks.record_bytes(),
-                               kThreadBlocks, stream.get());
+                               kThreadBlocks, stream.view());
   });
   add_rate(report, "gpu.copy_pieces.layers", stream, blocks.payload_bytes(), limit, [&] {
     for (std::uint32_t layer = 0; layer < Llama8B::kLayers; ++layer) {
       kernels::cuda::copy_pieces(blocks.host_pointers(), to.get(), kBlocks,
                                  layout.k_offset(layer, 0), layout.layer_bytes, kThreadBlocks,
-                                 stream.get());
+                                 stream.view());
     }
   });
 }
 
 // The packing alone, as fast as the GPU's memory allows; bytes read and written.
-void measure_pack(const Blocks& blocks, const GpuStream& stream, Report& report) {
+void measure_pack(const Blocks& blocks, const Stream& stream, Report& report) {
   const std::size_t half = std::size_t{1} << 30;
   const double copied =
       copy_rate(stream, blocks.pages() + half, blocks.pages(), half, cudaMemcpyDeviceToDevice);
   const double seconds = gpu_seconds(stream, [&] {
     for (std::uint32_t batch = 0; batch < kBlocks / kStagedBlocks; ++batch) {
-      kernels::cuda::quantise_and_pack(blocks.pack(batch, batch % 2, 0), stream.get());
+      kernels::cuda::quantise_and_pack(blocks.pack(batch, batch % 2, 0), stream.view());
     }
   });
   report.add("gpu.quantise_and_pack",
@@ -235,16 +180,11 @@ void measure_pack(const Blocks& blocks, const GpuStream& stream, Report& report)
 
 void measure_transfers(Report& report) {
   const Blocks blocks;
-  const GpuStream stream;
+  const Stream stream(Stream::Priority::normal);
   const std::size_t bytes = blocks.host().bytes();
   const double to_device =
       copy_rate(stream, blocks.pages(), blocks.host().host(), bytes, cudaMemcpyHostToDevice);
-  const double to_host =
-      copy_rate(stream, blocks.host().host(), blocks.pages(), bytes, cudaMemcpyDeviceToHost);
-  WriteBack write_back(blocks);
-  add_rate(report, "gpu.write_back.hbm_to_host", stream, kBlocks * blocks.record_bytes(), to_host,
-           [&] { write_back.run(stream); });
-  measure_load(blocks, stream, to_device, report);  // of the records written back
+  measure_load(blocks, stream, to_device, report);
   measure_copies(blocks, stream, to_device, report);
   measure_pack(blocks, stream, report);
 }

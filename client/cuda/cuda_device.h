@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "kernels/cuda/stream.h"
 #include "kvtier/client.h"
 
 namespace kvtier::transfer {
@@ -41,42 +42,13 @@ class OnDevice {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-enum class StreamPriority { first, last };
-
-class CudaStream {
- public:
-  CudaStream() = default;
-  CudaStream(CudaStream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
-  CudaStream& operator=(CudaStream&& other) noexcept {
-    std::swap(stream_, other.stream_);
-    return *this;
+// Errors: io.
+inline Result<kernels::cuda::Stream> make_stream(kernels::cuda::Stream::Priority priority) {
+  try {
+    return kernels::cuda::Stream(priority);
+  } catch (const kernels::cuda::CudaError& error) {
+    return cuda_error("cannot make a CUDA stream", error.code());
   }
-  ~CudaStream() {
-    if (stream_ != nullptr) cudaStreamDestroy(stream_);
-  }
-
-  // Of the current device; ordered with no other stream. Errors: io.
-  static Result<CudaStream> make(StreamPriority priority) {
-    int last = 0;
-    int first = 0;
-    CudaStream made;
-    cudaError_t code = cudaDeviceGetStreamPriorityRange(&last, &first);
-    if (code == cudaSuccess) {
-      code = cudaStreamCreateWithPriority(&made.stream_, cudaStreamNonBlocking,
-                                          priority == StreamPriority::first ? first : last);
-    }
-    if (code != cudaSuccess) return cuda_error("cannot make a CUDA stream", code);
-    return made;
-  }
-  cudaStream_t get() const noexcept { return stream_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
-
-// The engine's stream; null is the default one.
-inline cudaStream_t cuda_stream(Stream stream) noexcept {
-  return static_cast<cudaStream_t>(stream.handle);
 }
 
 }  // namespace kvtier::transfer

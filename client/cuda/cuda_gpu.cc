@@ -113,15 +113,16 @@ Result<std::shared_ptr<CudaGpu>> CudaGpu::open(std::uint32_t cuda_device) {
 }
 
 Result<void> CudaGpu::make_streams() {
-  for (const auto& [stream, priority] : {std::pair{&streams_.load, StreamPriority::first},
-                                         std::pair{&streams_.unpack, StreamPriority::first},
-                                         std::pair{&streams_.check, StreamPriority::first},
-                                         std::pair{&streams_.to_ring[0], StreamPriority::first},
-                                         std::pair{&streams_.to_ring[1], StreamPriority::first},
-                                         std::pair{&streams_.to_host[0], StreamPriority::last},
-                                         std::pair{&streams_.to_host[1], StreamPriority::last},
-                                         std::pair{&streams_.on_device, StreamPriority::last}}) {
-    auto made = CudaStream::make(priority);
+  using Priority = kernels::cuda::Stream::Priority;
+  for (const auto& [stream, priority] :
+       {std::pair{&streams_.load, Priority::first}, std::pair{&streams_.unpack, Priority::first},
+        std::pair{&streams_.check, Priority::first},
+        std::pair{&streams_.to_ring[0], Priority::first},
+        std::pair{&streams_.to_ring[1], Priority::first},
+        std::pair{&streams_.to_host[0], Priority::last},
+        std::pair{&streams_.to_host[1], Priority::last},
+        std::pair{&streams_.on_device, Priority::last}}) {
+    auto made = make_stream(priority);
     if (!made) return made.error();
     *stream = std::move(*made);
   }
@@ -174,7 +175,7 @@ Result<void> CudaGpu::warm_up() {
   auto** table = taken[0].at<std::byte*>(0);
   table[0] = table[1] = taken[0].get() + 32;
   try {
-    kernels::cuda::copy_pieces(table, table + 1, 1, 0, 16, 1, streams_.check.get());
+    kernels::cuda::copy_pieces(table, table + 1, 1, 0, 16, 1, streams_.check.view());
     kernels::cuda::check(cudaStreamSynchronize(streams_.check.get()), "a first copy");
   } catch (const kernels::cuda::CudaError& error) {
     return make_error(Errc::unavailable,
@@ -228,7 +229,7 @@ Result<void> CudaGpu::check_reach(const PageTable& pages) const {
 }
 
 Result<std::shared_ptr<Loading>> CudaGpu::load(std::shared_ptr<session::HeldBlocks> hold,
-                                               PageTable pages, Stream stream, Landed landed) {
+                                               PageTable pages, StreamView stream, Landed landed) {
   const OnDevice on(device_);
   if (auto good = check_reach(pages); !good) return good.error();
   return CudaLoad::start(shared_from_this(), std::move(hold), std::move(pages), stream,
@@ -237,13 +238,12 @@ Result<std::shared_ptr<Loading>> CudaGpu::load(std::shared_ptr<session::HeldBloc
 
 Result<std::shared_ptr<WriteBackJob>> CudaGpu::write_back(
     std::shared_ptr<session::Session> session, std::shared_ptr<session::NamespaceEntry> ns,
-    std::shared_ptr<WriteBackBudget> budget, WriteBackJob::Work work, Stream stream) {
+    std::shared_ptr<WriteBackBudget> budget, WriteBackJob::Work work, StreamView stream) {
   const OnDevice on(device_);
   if (auto good = check_reach(work.pages); !good) return good.error();
   auto after = pools_->event();
   if (!after) return after.error();
-  if (const cudaError_t code = cudaEventRecord(after->get(), cuda_stream(stream));
-      code != cudaSuccess) {
+  if (const cudaError_t code = cudaEventRecord(after->get(), stream.get()); code != cudaSuccess) {
     return cuda_error("an event on the engine's stream", code);
   }
   return std::shared_ptr<WriteBackJob>(

@@ -48,11 +48,12 @@ class CudaGpu final : public Gpu, public std::enable_shared_from_this<CudaGpu> {
   std::shared_ptr<const session::ExtentMapping> pin(
       std::unique_ptr<session::ExtentMapping> host) override;
   Result<std::shared_ptr<Loading>> load(std::shared_ptr<session::HeldBlocks> hold, PageTable pages,
-                                        Stream stream, Landed landed) override;
+                                        StreamView stream, Landed landed) override;
   Result<std::shared_ptr<WriteBackJob>> write_back(std::shared_ptr<session::Session> session,
                                                    std::shared_ptr<session::NamespaceEntry> ns,
                                                    std::shared_ptr<WriteBackBudget> budget,
-                                                   WriteBackJob::Work work, Stream stream) override;
+                                                   WriteBackJob::Work work,
+                                                   StreamView stream) override;
   bool copy_record(const session::SlotRef& from, const session::SlotRef& to,
                    std::size_t bytes) noexcept override;
 
@@ -63,9 +64,9 @@ class CudaGpu final : public Gpu, public std::enable_shared_from_this<CudaGpu> {
   // which an engine waits for; and of write-backs, after all other work, and one on the device. Two
   // fill the ring and two go to the host, so that one copy's start hides behind the other.
   struct Streams {
-    CudaStream load, unpack, check;
-    std::array<CudaStream, 2> to_ring, to_host;
-    CudaStream on_device;
+    kernels::cuda::Stream load, unpack, check;
+    std::array<kernels::cuda::Stream, 2> to_ring, to_host;
+    kernels::cuda::Stream on_device;
   };
   const Streams& streams() const noexcept { return streams_; }
   StagingRing& ring() noexcept { return ring_; }

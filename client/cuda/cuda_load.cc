@@ -30,7 +30,7 @@ constexpr std::size_t kStagedRecords = 8;
 
 Result<std::shared_ptr<Loading>> CudaLoad::start(std::shared_ptr<CudaGpu> gpu,
                                                  std::shared_ptr<HeldBlocks> hold, PageTable pages,
-                                                 Stream stream, Gpu::Landed landed) {
+                                                 StreamView stream, Gpu::Landed landed) {
   auto load = std::make_shared<CudaLoad>(std::move(gpu), std::move(hold), std::move(pages),
                                          std::move(landed));
   Result<void> started = load->prove();
@@ -45,9 +45,9 @@ Result<std::shared_ptr<Loading>> CudaLoad::start(std::shared_ptr<CudaGpu> gpu,
   }
   if (started) return std::shared_ptr<Loading>(std::move(load));
   // What was launched before the failure still reads and writes.
-  cudaStreamSynchronize(load->stream_);
+  cudaStreamSynchronize(load->stream_.get());
   cudaStreamSynchronize(load->gpu_->streams().unpack.get());
-  for (const CudaStream& filling : load->gpu_->streams().to_ring)
+  for (const kernels::cuda::Stream& filling : load->gpu_->streams().to_ring)
     cudaStreamSynchronize(filling.get());
   load->settle_promotions(false);
   load->finished_ = true;
@@ -60,7 +60,7 @@ CudaLoad::CudaLoad(std::shared_ptr<CudaGpu> gpu, std::shared_ptr<HeldBlocks> hol
       hold_(std::move(hold)),
       pages_(std::move(pages)),
       layout_(hold_->ns().layout),
-      stream_(gpu_->streams().load.get()),
+      stream_(gpu_->streams().load.view()),
       landed_(std::move(landed)),
       runs_(*gpu_, layout_, pages_) {}
 
@@ -107,7 +107,7 @@ Result<CudaPools::Memory> CudaLoad::fetch_headers(const std::vector<HeldBlocks::
     to[n] = memory->get() + first + n * layout_.header_bytes;
     headers[there[n]] = to[n];
   }
-  const cudaStream_t stream = gpu_->streams().check.get();
+  const StreamView stream = gpu_->streams().check.view();
   try {
     kernels::cuda::copy_pieces(from, to, static_cast<std::uint32_t>(there.size()), 0,
                                round_up(layout_.scales_offset, 16), 0, stream);
@@ -116,10 +116,10 @@ Result<CudaPools::Memory> CudaLoad::fetch_headers(const std::vector<HeldBlocks::
   }
   auto event = gpu_->pools().event();
   if (!event) return event.error();
-  cudaError_t code = cudaEventRecord(event->get(), stream);
+  cudaError_t code = cudaEventRecord(event->get(), stream.get());
   if (code == cudaSuccess) code = cudaEventSynchronize(event->get());
   if (code != cudaSuccess) {
-    cudaStreamSynchronize(stream);
+    cudaStreamSynchronize(stream.get());
     return cuda_error("reading headers from the GPU", code);
   }
   return memory;
@@ -166,7 +166,7 @@ void CudaLoad::choose_promotions() {
 
 // ---- the launch
 
-Result<void> CudaLoad::launch(Stream stream) {
+Result<void> CudaLoad::launch(StreamView stream) {
   if (near_.copies.empty() && far_.copies.empty() && runs_.blocks() == 0 && unpinned_.empty())
     return {};
   if (auto good = follow(stream); !good) return good;
@@ -181,11 +181,11 @@ Result<void> CudaLoad::launch(Stream stream) {
   for (const LayerRange& layers : groups) {
     if (auto good = launch_group(layers); !good) return good;
   }
-  check(cudaStreamWaitEvent(stream_, groups_.back().landed.get(), 0), "an event of a load");
+  check(cudaStreamWaitEvent(stream_.get(), groups_.back().landed.get(), 0), "an event of a load");
   launch_promotions();
   auto done = gpu_->pools().event();
   if (!done) return done.error();
-  check(cudaEventRecord(done->get(), stream_), "an event of a load");
+  check(cudaEventRecord(done->get(), stream_.get()), "an event of a load");
   done_ = std::move(*done);
   return {};
 }
@@ -194,13 +194,13 @@ Result<void> CudaLoad::launch_group(const LayerRange& layers) {
   auto landed = gpu_->pools().event();
   if (!landed) return landed.error();
   for (const Part* part : {&near_, &far_}) launch_layers(*part, layers);
-  cudaStream_t last = stream_;
+  cudaStream_t last = stream_.get();
   if (runs_.blocks() > 0 && runs_.launch(groups_.size())) {
     // What unpacks a group ends after all of it on the load's stream.
     last = gpu_->streams().unpack.get();
     auto copied = gpu_->pools().event();
     if (!copied) return copied.error();
-    check(cudaEventRecord(copied->get(), stream_), "an event of a load");
+    check(cudaEventRecord(copied->get(), stream_.get()), "an event of a load");
     check(cudaStreamWaitEvent(last, copied->get(), 0), "an event of a load");
   }
   check(cudaEventRecord(landed->get(), last), "an event of a load");
@@ -209,11 +209,11 @@ Result<void> CudaLoad::launch_group(const LayerRange& layers) {
 }
 
 // The pages may be in use until here by what the engine has launched; the ring is not.
-Result<void> CudaLoad::follow(Stream stream) {
+Result<void> CudaLoad::follow(StreamView stream) {
   auto before = gpu_->pools().event();
   if (!before) return before.error();
-  cudaError_t code = cudaEventRecord(before->get(), cuda_stream(stream));
-  for (const cudaStream_t writes : {stream_, gpu_->streams().unpack.get()}) {
+  cudaError_t code = cudaEventRecord(before->get(), stream.get());
+  for (const cudaStream_t writes : {stream_.get(), gpu_->streams().unpack.get()}) {
     if (code == cudaSuccess) code = cudaStreamWaitEvent(writes, before->get(), 0);
   }
   if (code != cudaSuccess) return cuda_error("an event on the engine's stream", code);
@@ -241,7 +241,7 @@ Result<void> CudaLoad::copy_unpinned() {
       part.copies.push_back({to, unpinned_[at + n].block});
     }
     check(cudaLaunchHostFunc(
-              stream_, [](void* of) { copy_staged(*static_cast<Staged*>(of)); }, &staged),
+              stream_.get(), [](void* of) { copy_staged(*static_cast<Staged*>(of)); }, &staged),
           "a copy of memory that is not pinned");
     auto table = gpu_->pools().memory(CudaPools::Kind::host, table_bytes(count));
     if (!table) return table.error();
@@ -314,7 +314,7 @@ Result<void> CudaLoad::send_tables(std::size_t runs_bytes) {
   auto sent = gpu_->pools().event();
   if (!sent) return sent.error();
   check(cudaEventRecord(sent->get(), stream), "an event of a load");
-  check(cudaStreamWaitEvent(stream_, sent->get(), 0), "an event of a load");
+  check(cudaStreamWaitEvent(stream_.get(), sent->get(), 0), "an event of a load");
   return {};
 }
 
@@ -370,13 +370,13 @@ std::vector<LayerRange> CudaLoad::layer_groups() const {
 
 // ---- after it
 
-void CudaLoad::wait_layer(std::uint32_t layer, Stream stream) {
+void CudaLoad::wait_layer(std::uint32_t layer, StreamView stream) {
   KVTIER_CHECK(layer < layout_.layers);
   const auto group =
       std::ranges::find_if(groups_, [&](const Group& g) { return layer < g.layers.end; });
   if (group == groups_.end()) return;  // nothing is copied
   const OnDevice on(gpu_->device());
-  if (cudaStreamWaitEvent(cuda_stream(stream), group->landed.get(), 0) == cudaSuccess) return;
+  if (cudaStreamWaitEvent(stream.get(), group->landed.get(), 0) == cudaSuccess) return;
   const std::lock_guard lock(mutex_);
   failed_ = true;
 }

@@ -22,7 +22,8 @@ class CudaLoad final : public Loading {
   // copied then.
   static Result<std::shared_ptr<Loading>> start(std::shared_ptr<CudaGpu> gpu,
                                                 std::shared_ptr<session::HeldBlocks> hold,
-                                                PageTable pages, Stream stream, Gpu::Landed landed);
+                                                PageTable pages, StreamView stream,
+                                                Gpu::Landed landed);
   CudaLoad(std::shared_ptr<CudaGpu> gpu, std::shared_ptr<session::HeldBlocks> hold, PageTable pages,
            Gpu::Landed landed);
   ~CudaLoad() override;
@@ -32,7 +33,7 @@ class CudaLoad final : public Loading {
   }
   std::span<const BlockFault> faults() const noexcept override { return faults_; }
   std::span<std::byte* const> records() const noexcept override { return records_; }
-  void wait_layer(std::uint32_t layer, Stream stream) override;
+  void wait_layer(std::uint32_t layer, StreamView stream) override;
   bool ended() noexcept override;
   std::uint32_t finish() override;
 
@@ -69,8 +70,8 @@ class CudaLoad final : public Loading {
                                           std::vector<const std::byte*>& headers);
   void choose_parts();
   void choose_promotions();
-  Result<void> launch(Stream stream);
-  Result<void> follow(Stream stream);
+  Result<void> launch(StreamView stream);
+  Result<void> follow(StreamView stream);
   Result<void> copy_unpinned();
   static void copy_staged(const Staged& staged) noexcept;
   Result<void> send_tables(std::size_t runs_bytes);
@@ -86,7 +87,7 @@ class CudaLoad final : public Loading {
   const std::shared_ptr<session::HeldBlocks> hold_;
   const PageTable pages_;
   const RecordLayout& layout_;
-  const cudaStream_t stream_;
+  const StreamView stream_;
   const Clock::time_point began_ = Clock::now();
   Gpu::Landed landed_;
   std::vector<session::SlotRef> slots_;  // keep the records mapped

@@ -165,7 +165,7 @@ bool CudaRuns::launch(std::size_t group) {
   const ByteRange range = bytes_of(groups_[group], layout_);
   for (const Run& run : direct_)
     copy_rows(pages_.record(run.block) + range.begin, layout_.record_bytes, run, range,
-              gpu_.streams().load.get());
+              gpu_.streams().load.view());
   if (chunks_.empty()) return false;
   StagingRing& ring = gpu_.ring();
   const cudaStream_t unpacking = gpu_.streams().unpack.get();
@@ -199,7 +199,7 @@ void CudaRuns::copy_scales() const {
     for (const Run& run : chunk.runs) {
       copy_rows(to, scales_bytes_, run,
                 {layout_.scales_offset, layout_.scales_offset + scales_bytes_},
-                gpu_.streams().unpack.get());
+                gpu_.streams().unpack.view());
       to += run.count * scales_bytes_;
     }
   }
@@ -210,22 +210,22 @@ std::size_t CudaRuns::fill_next(const Chunk& chunk, const LayerRange& layers) {
   StagingRing& ring = gpu_.ring();
   const std::size_t buffer = ring.take();
   const auto& streams = gpu_.streams().to_ring;
-  const cudaStream_t stream = streams[buffer % streams.size()].get();
-  check(cudaStreamWaitEvent(stream, ring.emptied(buffer), 0), "an event of a load");
+  const StreamView stream = streams[buffer % streams.size()].view();
+  check(cudaStreamWaitEvent(stream.get(), ring.emptied(buffer), 0), "an event of a load");
   stage(chunk, ring.buffer(buffer), layers, stream);
-  check(cudaEventRecord(ring.filled(buffer), stream), "an event of a load");
+  check(cudaEventRecord(ring.filled(buffer), stream.get()), "an event of a load");
   return buffer;
 }
 
 void CudaRuns::copy_rows(std::byte* to, std::size_t to_pitch, const Run& run,
-                         const ByteRange& range, cudaStream_t stream) const {
+                         const ByteRange& range, StreamView stream) const {
   check(cudaMemcpy2DAsync(to, to_pitch, run.from + range.begin, layout_.record_bytes,
-                          range.end - range.begin, run.count, cudaMemcpyDefault, stream),
+                          range.end - range.begin, run.count, cudaMemcpyDefault, stream.get()),
         "a copy of a run of records");
 }
 
 void CudaRuns::stage(const Chunk& chunk, std::byte* buffer, const LayerRange& layers,
-                     cudaStream_t stream) const {
+                     StreamView stream) const {
   const std::size_t payload = layout_.header_bytes + layers.first * layout_.layer_bytes;
   const ByteRange of_pages{payload, payload + (layers.end - layers.first) * layout_.layer_bytes};
   const ByteRange range = pages_.of_records() ? bytes_of(layers, layout_) : of_pages;
@@ -240,7 +240,7 @@ void CudaRuns::unpack(const Chunk& chunk, std::size_t buffer, std::size_t group)
   const LayerRange& layers = groups_[group];
   const auto* from = reinterpret_cast<const std::byte* const*>(table_) + buffer * chunk_blocks_;
   const auto* pages = reinterpret_cast<void* const*>(table_ + chunk.table);
-  const cudaStream_t stream = gpu_.streams().unpack.get();
+  const StreamView stream = gpu_.streams().unpack.view();
   if (pages_.of_records()) {
     const ByteRange range = bytes_of(layers, layout_);
     const auto* to = reinterpret_cast<std::byte* const*>(pages + group * chunk.count);

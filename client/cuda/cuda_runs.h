@@ -78,11 +78,11 @@ class CudaRuns {
   bool follows(const RecordCopy& one, const RecordCopy& next, bool descending) const noexcept;
   void add(Run run);
   void copy_rows(std::byte* to, std::size_t to_pitch, const Run& run, const ByteRange& range,
-                 cudaStream_t stream) const;
+                 StreamView stream) const;
   void copy_scales() const;
   std::size_t fill_next(const Chunk& chunk, const LayerRange& layers);
   void stage(const Chunk& chunk, std::byte* buffer, const LayerRange& layers,
-             cudaStream_t stream) const;
+             StreamView stream) const;
   void unpack(const Chunk& chunk, std::size_t buffer, std::size_t group) const;
   std::size_t page_entries(const Chunk& chunk) const noexcept;
   void write_pages(const Chunk& chunk, void** at) const;

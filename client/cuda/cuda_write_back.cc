@@ -88,7 +88,8 @@ void CudaWriteBackJob::launch(Batch& batch) noexcept {
   }
   if (!batch.failed) return;
   // Whatever of it was launched.
-  for (const CudaStream& stream : gpu_->streams().to_host) cudaStreamSynchronize(stream.get());
+  for (const kernels::cuda::Stream& stream : gpu_->streams().to_host)
+    cudaStreamSynchronize(stream.get());
   cudaStreamSynchronize(gpu_->streams().on_device.get());
 }
 
@@ -106,7 +107,7 @@ Result<void> CudaWriteBackJob::try_launch(Batch& batch) {
   auto ready = gpu_->pools().event();
   if (!ready) return ready.error();
   check(cudaEventRecord(ready->get(), on_device), "an event of a write-back");
-  for (const CudaStream& stream : streams.to_host)
+  for (const kernels::cuda::Stream& stream : streams.to_host)
     check(cudaStreamWaitEvent(stream.get(), ready->get(), 0), "an event of a write-back");
   // The driver waits for what is before a copy to memory that is not pinned, and pinning and other
   // threads' launches then wait for the driver: here only this thread does.
@@ -155,7 +156,7 @@ Result<void> CudaWriteBackJob::pack(Batch& batch) {
   args.page_type = pages().type();
   args.k_pages = k;
   args.v_pages = v;
-  kernels::cuda::quantise_and_pack(args, gpu_->streams().on_device.get());
+  kernels::cuda::quantise_and_pack(args, gpu_->streams().on_device.view());
   batch.packed = std::move(*packed);
   batch.table = std::move(*table);
   return {};

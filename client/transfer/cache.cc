@@ -77,7 +77,7 @@ class CacheImpl final : public Cache {
   }
 
   WriteBack write_back(std::span<const Token> tokens, std::uint32_t first_block, const Pages& pages,
-                       Stream stream) noexcept override {
+                       StreamView stream) noexcept override {
     if (forked()) return make_handle(&CacheImpl::make_write_back, nullptr, nullptr);
     auto job = queue_write_back(tokens, first_block, pages, stream);
     return make_handle(&CacheImpl::make_write_back, std::move(job), parts_.copies);
@@ -100,7 +100,7 @@ class CacheImpl final : public Cache {
 
   std::shared_ptr<WriteBackJob> queue_write_back(std::span<const Token> tokens,
                                                  std::uint32_t first_block, const Pages& pages,
-                                                 Stream stream) {
+                                                 StreamView stream) {
     const std::uint32_t block_tokens = ns_->layout.block_tokens;
     const std::size_t complete = tokens.size() / block_tokens;
     auto table = PageTable::of(pages, ns_->layout, stream, parts_.gpu != nullptr);
@@ -136,7 +136,7 @@ class CacheImpl final : public Cache {
   }
 
   // Null, with its blocks dropped, where the GPU refuses.
-  std::shared_ptr<WriteBackJob> make_write_back_job(WriteBackJob::Work work, Stream stream) {
+  std::shared_ptr<WriteBackJob> make_write_back_job(WriteBackJob::Work work, StreamView stream) {
     if (!parts_.gpu) {
       return std::make_shared<HostWriteBackJob>(parts_.session, ns_, parts_.budget,
                                                 std::move(work));
@@ -167,7 +167,7 @@ void queue_promotion(const std::shared_ptr<HeldBlocks>& hold,
 Result<std::shared_ptr<Loading>> start_on_gpu(const std::shared_ptr<HeldBlocks>& hold,
                                               const std::shared_ptr<CopyQueue>& copies,
                                               const std::shared_ptr<Gpu>& gpu, PageTable pages,
-                                              Stream stream) {
+                                              StreamView stream) {
   auto load = gpu->load(hold, std::move(pages), stream,
                         [hold, copies, gpu](std::uint32_t first, std::uint32_t blocks) {
                           queue_promotion(hold, copies, gpu, first, blocks);
@@ -185,7 +185,7 @@ std::shared_ptr<Cache> make_cache(Parts parts, std::shared_ptr<session::Namespac
 Result<std::shared_ptr<Loading>> start_load(const std::shared_ptr<HeldBlocks>& hold,
                                             const std::shared_ptr<CopyQueue>& copies,
                                             const std::shared_ptr<Gpu>& gpu, const Pages& pages,
-                                            Stream stream) {
+                                            StreamView stream) {
   auto table = PageTable::of(pages, hold->ns().layout, stream, gpu != nullptr);
   if (!table) return table.error();
   if (!hold->held() || !hold->begin_use()) {

@@ -35,7 +35,7 @@ std::shared_ptr<Cache> make_cache(Parts parts, std::shared_ptr<session::Namespac
 Result<std::shared_ptr<Loading>> start_load(const std::shared_ptr<session::HeldBlocks>& hold,
                                             const std::shared_ptr<CopyQueue>& copies,
                                             const std::shared_ptr<Gpu>& gpu, const Pages& pages,
-                                            Stream stream);
+                                            StreamView stream);
 
 }  // namespace kvtier::transfer
 

@@ -24,13 +24,14 @@ class Gpu : public session::GpuMemory {
   // cannot reach), io.
   using Landed = std::function<void(std::uint32_t first, std::uint32_t blocks)>;
   virtual Result<std::shared_ptr<Loading>> load(std::shared_ptr<session::HeldBlocks> hold,
-                                                PageTable pages, Stream stream, Landed landed) = 0;
+                                                PageTable pages, StreamView stream,
+                                                Landed landed) = 0;
 
   // A job for the copy thread that reads the pages after what is on `stream` now. Errors: invalid,
   // io.
   virtual Result<std::shared_ptr<WriteBackJob>> write_back(
       std::shared_ptr<session::Session> session, std::shared_ptr<session::NamespaceEntry> ns,
-      std::shared_ptr<WriteBackBudget> budget, WriteBackJob::Work work, Stream stream) = 0;
+      std::shared_ptr<WriteBackBudget> budget, WriteBackJob::Work work, StreamView stream) = 0;
 
   // Copies a record from slot to slot and waits for it. False if it did not come out well.
   virtual bool copy_record(const session::SlotRef& from, const session::SlotRef& to,

@@ -46,7 +46,7 @@ std::span<std::byte* const> Load::records() const noexcept {
   const auto* state = here(state_);
   return state ? state->job->records() : std::span<std::byte* const>{};
 }
-void Load::wait_layer(std::uint32_t layer, Stream stream) {
+void Load::wait_layer(std::uint32_t layer, StreamView stream) {
   if (const auto* state = here(state_)) state->job->wait_layer(layer, stream);
 }
 bool Load::ended() const noexcept {
@@ -94,7 +94,7 @@ void Lease::release() noexcept {
   if (const auto* state = here(state_)) state->hold->release();
 }
 
-Result<Load> Lease::load_into(const Pages& pages, Stream stream) {
+Result<Load> Lease::load_into(const Pages& pages, StreamView stream) {
   const auto* state = here(state_);
   if (!state) {
     return make_error(Errc::stale,

@@ -68,7 +68,7 @@ void LoadJob::abandon() noexcept {
   changed_.notify_all();
 }
 
-void LoadJob::wait_layer(std::uint32_t layer, Stream) {
+void LoadJob::wait_layer(std::uint32_t layer, StreamView) {
   std::unique_lock lock(mutex_);
   KVTIER_CHECK(layer < layers_);
   changed_.wait(lock, [&] { return abandoned_ || layers_landed_ > layer; });

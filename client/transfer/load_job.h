@@ -28,7 +28,7 @@ class LoadJob final : public CopyJob, public Loading {
   Step step() noexcept override;
   void abandon() noexcept override;
 
-  void wait_layer(std::uint32_t layer, Stream stream) override;
+  void wait_layer(std::uint32_t layer, StreamView stream) override;
   bool ended() noexcept override;
   // The lease may go afterwards.
   std::uint32_t finish() override;

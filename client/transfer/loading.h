@@ -15,7 +15,7 @@ class Loading {
   virtual std::uint32_t blocks() const noexcept = 0;
   virtual std::span<const BlockFault> faults() const noexcept = 0;
   virtual std::span<std::byte* const> records() const noexcept = 0;
-  virtual void wait_layer(std::uint32_t layer, Stream stream) = 0;
+  virtual void wait_layer(std::uint32_t layer, StreamView stream) = 0;
   virtual bool ended() noexcept = 0;
   virtual std::uint32_t finish() = 0;
 };

@@ -20,10 +20,9 @@ bool any_null(std::span<T* const> pointers) {
 
 }  // namespace
 
-Result<PageTable> PageTable::of(const Pages& pages, const RecordLayout& layout, Stream stream,
+Result<PageTable> PageTable::of(const Pages& pages, const RecordLayout& layout, StreamView stream,
                                 bool on_gpu) {
-  if (stream.handle != nullptr && !on_gpu)
-    return invalid("a stream was given, and this client copies without one");
+  if (stream && !on_gpu) return invalid("a stream was given, and this client copies without one");
   const bool as_records = !pages.records.empty();
   const bool as_pages = !pages.k_pages.empty() || !pages.v_pages.empty();
   if (as_records && as_pages) return invalid("give either records, or K and V pages");
@@ -61,7 +60,7 @@ void PageTable::load_layer(std::uint32_t layer,
     args.k_pages = k_.data() + std::size_t{layer} * blocks_;
     args.v_pages = v_.data() + std::size_t{layer} * blocks_;
     args.records = records.data();
-    kernels::cpu_kernels().gather_and_dequantise(args, nullptr);
+    kernels::cpu_kernels().gather_and_dequantise(args);
     return;
   }
   const std::size_t begin = layer == 0 ? 0 : layout_.header_bytes + layer * layout_.layer_bytes;
@@ -91,7 +90,7 @@ void PageTable::store(std::uint32_t block, std::byte* record) const noexcept {
     args.k_pages = k_.data() + std::size_t{layer} * blocks_ + block;
     args.v_pages = v_.data() + std::size_t{layer} * blocks_ + block;
     args.records = &record;
-    kernels::cpu_kernels().quantise_and_scatter(args, nullptr);
+    kernels::cpu_kernels().quantise_and_scatter(args);
   }
 }
 

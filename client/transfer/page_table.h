@@ -16,7 +16,7 @@ class PageTable {
   PageTable() = default;
   // `on_gpu`: the pages are in a GPU's memory; elsewhere there are no streams. Errors: invalid,
   // naming what is wrong.
-  static Result<PageTable> of(const Pages& pages, const RecordLayout& layout, Stream stream,
+  static Result<PageTable> of(const Pages& pages, const RecordLayout& layout, StreamView stream,
                               bool on_gpu);
 
   std::uint32_t blocks() const noexcept { return blocks_; }

@@ -312,7 +312,7 @@ __global__ void __launch_bounds__(kCombineThreads)
 }
 
 template <typename Stored, int kHeadDim, int kHeadTiles>
-void launch_decode(const DecodeParams& params, Stream stream) {
+void launch_decode(const DecodeParams& params, StreamView stream) {
   constexpr int kShared = DecodeShape<Stored, kHeadDim>::shared_bytes(kHeadTiles);
   const std::uint32_t rows = params.step.rows;
   device::allow_shared_memory(decode_parts<Stored, kHeadDim, kHeadTiles>, kShared);
@@ -328,7 +328,7 @@ void launch_decode(const DecodeParams& params, Stream stream) {
 }
 
 template <typename Stored, int kHeadDim>
-void launch_decode_of_group(const DecodeParams& params, Stream stream) {
+void launch_decode_of_group(const DecodeParams& params, StreamView stream) {
   if (params.group <= 8) {
     launch_decode<Stored, kHeadDim, 1>(params, stream);
   } else {
@@ -337,7 +337,7 @@ void launch_decode_of_group(const DecodeParams& params, Stream stream) {
 }
 
 template <typename Stored>
-void launch_decode_of_type(std::uint32_t head_dim, const DecodeParams& params, Stream stream) {
+void launch_decode_of_type(std::uint32_t head_dim, const DecodeParams& params, StreamView stream) {
   switch (head_dim) {
     case 64:
       return launch_decode_of_group<Stored, 64>(params, stream);
@@ -366,7 +366,7 @@ std::size_t decode_workspace_bytes(const RecordLayout& layout, std::uint32_t row
   return part_rows(rows, heads, context_max) * (layout.head_dim_v * sizeof(float) + sizeof(float2));
 }
 
-void decode_attention(const DecodeAttentionArgs& args, Stream stream) {
+void decode_attention(const DecodeAttentionArgs& args, StreamView stream) {
   const RecordLayout& layout = args.layout;
   const std::uint32_t dim = layout.head_dim_k;
   KVTIER_CHECK(layout.block_tokens == kTileTokens && dim == layout.head_dim_v);

@@ -21,7 +21,7 @@ std::uint32_t section_heads(const PrefillAttentionArgs& args) {
 
 }  // namespace
 
-void prefill_attention(const PrefillAttentionArgs& args, Stream stream) {
+void prefill_attention(const PrefillAttentionArgs& args, StreamView stream) {
   const std::uint32_t dim = args.head_dim;
   KVTIER_CHECK(dim == 64 || dim == 96 || dim == 128 || dim == 256);
   KVTIER_CHECK(args.heads % args.kv_heads == 0 && args.scale > 0);

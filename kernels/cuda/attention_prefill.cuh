@@ -85,9 +85,10 @@ __device__ inline std::size_t exact_value_distance(const PrefillParams& params) 
 }  // namespace device
 
 // Tensor cores of sm_80 and later, any head size of 64, 96, 128, 256.
-void prefill_attention_mma(const PrefillParams& params, std::uint32_t head_dim, Stream stream);
+void prefill_attention_mma(const PrefillParams& params, std::uint32_t head_dim, StreamView stream);
 // Those of sm_90a, head sizes 64 and 128. False, and nothing is launched, on other devices and for
 // other sizes. Only where the build is for sm_90a (KVTIER_CUDA_SM90A).
-bool prefill_attention_wgmma(const PrefillParams& params, std::uint32_t head_dim, Stream stream);
+bool prefill_attention_wgmma(const PrefillParams& params, std::uint32_t head_dim,
+                             StreamView stream);
 
 }  // namespace kvtier::kernels::cuda

@@ -273,17 +273,17 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kThreadBlocks)
 }
 
 template <int kHeadDim>
-void launch_mma(const PrefillParams& params, Stream stream) {
+void launch_mma(const PrefillParams& params, StreamView stream) {
   using Shape = MmaShape<kHeadDim>;
   device::allow_shared_memory(prefill_mma<Shape>, Shape::kSharedBytes);
   prefill_mma<Shape>
-      <<<params.tiles * params.heads, Shape::kThreads, Shape::kSharedBytes, stream>>>(params);
+      <<<params.tiles * params.heads, Shape::kThreads, Shape::kSharedBytes, stream.get()>>>(params);
   check_launch("prefill_mma");
 }
 
 }  // namespace
 
-void prefill_attention_mma(const PrefillParams& params, std::uint32_t head_dim, Stream stream) {
+void prefill_attention_mma(const PrefillParams& params, std::uint32_t head_dim, StreamView stream) {
   switch (head_dim) {
     case 64:
       return launch_mma<64>(params, stream);

@@ -338,7 +338,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 template <int kHeadDim>
-void launch_wgmma(const PrefillParams& params, Stream stream) {
+void launch_wgmma(const PrefillParams& params, StreamView stream) {
   const std::uint64_t tokens = (params.start + params.rows - 1) / kTileTokens * kTileTokens;
   const std::uint64_t row_bytes = kHeadDim * sizeof(Bf16);
   PrefillMaps maps = {};
@@ -359,13 +359,14 @@ void launch_wgmma(const PrefillParams& params, Stream stream) {
   }
   constexpr int kShared = sizeof(WgmmaShared<kHeadDim>);
   device::allow_shared_memory(prefill_wgmma<kHeadDim>, kShared);
-  prefill_wgmma<kHeadDim><<<params.tiles * params.heads, kThreads, kShared, stream>>>(maps);
+  prefill_wgmma<kHeadDim><<<params.tiles * params.heads, kThreads, kShared, stream.get()>>>(maps);
   check_launch("prefill_wgmma");
 }
 
 }  // namespace
 
-bool prefill_attention_wgmma(const PrefillParams& params, std::uint32_t head_dim, Stream stream) {
+bool prefill_attention_wgmma(const PrefillParams& params, std::uint32_t head_dim,
+                             StreamView stream) {
   if (device::compute_capability() != 90) return false;
   switch (head_dim) {
     case 64:

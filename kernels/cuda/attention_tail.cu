@@ -309,7 +309,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename Stored, int kHeadDim>
-void launch_tail(const TailParams& params, Stream stream) {
+void launch_tail(const TailParams& params, StreamView stream) {
   constexpr int kShared = TailShape<Stored, kHeadDim>::kSharedBytes;
   const std::uint32_t tiles =
       (params.start + params.rows - 1) / params.tile_tokens - params.start / params.tile_tokens + 1;
@@ -327,7 +327,7 @@ void launch_tail(const TailParams& params, Stream stream) {
 }
 
 template <typename Stored>
-void launch_tail_of_type(std::uint32_t head_dim, const TailParams& params, Stream stream) {
+void launch_tail_of_type(std::uint32_t head_dim, const TailParams& params, StreamView stream) {
   switch (head_dim) {
     case 64:
       return launch_tail<Stored, 64>(params, stream);
@@ -352,7 +352,7 @@ std::size_t tail_workspace_bytes(const RecordLayout& layout, std::uint32_t heads
          (layout.head_dim_v * sizeof(float) + sizeof(float2));
 }
 
-void tail_attention(const TailAttentionArgs& args, Stream stream) {
+void tail_attention(const TailAttentionArgs& args, StreamView stream) {
   const RecordLayout& layout = args.layout;
   const std::uint32_t dim = layout.head_dim_k;
   KVTIER_CHECK(layout.block_tokens == kTileTokens && layout.head_dim_v == dim);

@@ -6,7 +6,6 @@
 #include "kernels/cuda/formats.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/staged.h"
 
 namespace kvtier::kernels::cuda {
 namespace {
@@ -71,12 +70,9 @@ struct GatherParams {
   FastDivide piece_chunks;
   FastDivide blocks;
   std::uint32_t first_layer;
-  std::uint32_t layers;
   std::uint32_t chunks_total;
-  std::uint32_t page_pitch;  // pages are at [layer * page_pitch + block]
   const std::byte* const* records;
-  StagedPayload staged;  // in place of the records where it is not null
-  const float* scales;   // in place of those in the records where it is not null
+  const float* scales;  // in place of those in the records where it is not null
   std::uint32_t scales_pitch;
   void* const* k_pages;
   void* const* v_pages;
@@ -91,11 +87,6 @@ struct Origin {
 __device__ __forceinline__ Origin origin_of(const GatherParams& p, std::uint32_t block,
                                             std::uint32_t layer, std::uint32_t side_head) {
   const SideLayout& sides = p.piece.sides;
-  if (p.staged.payload != nullptr) {
-    const std::uint64_t at = std::uint64_t{block} * p.layers + layer;
-    return {p.staged.payload + at * sides.layer_bytes,
-            p.staged.scales + at * 2 * sides.kv_heads + side_head};
-  }
   const std::byte* record = p.records[block];
   const float* apart = p.scales + std::uint64_t{block} * p.scales_pitch +
                        std::uint64_t{layer} * 2 * sides.kv_heads + side_head;
@@ -129,7 +120,7 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const __grid_constant_
       chunks[i] = load_once<kFromBytes>(origin.payload + std::uint64_t{in_piece} * kFromBytes);
       if constexpr (kScaled) scales[i] = __ldg(origin.scale);
       const std::uint32_t in_page = place.v ? in_piece - p.piece.k_chunks : in_piece;
-      const std::uint64_t page = std::uint64_t{layer} * p.page_pitch + block;
+      const std::uint64_t page = std::uint64_t{layer} * p.blocks.divisor() + block;
       to[i] = static_cast<std::byte*>((place.v ? p.v_pages : p.k_pages)[page]) +
               std::uint64_t{in_page} * kToBytes;
     }
@@ -143,26 +134,22 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const __grid_constant_
 }
 
 template <DType kStored, DType kPage, int kCount>
-void launch_gather(const TransferArgs& args, const StagedPayload& staged, std::uint32_t page_pitch,
-                   Stream stream) {
+void launch_gather(const TransferArgs& args, StreamView stream) {
   const PieceLayout piece(args.layout, kCount);
   const std::uint64_t layer_chunks = std::uint64_t{piece.chunks()} * args.blocks;
   // Layers of one launch: its chunks are counted below 2^31, with room for one turn of the grid.
   const auto layers_max = static_cast<std::uint32_t>((FastDivide::kLimit / 2) / layer_chunks);
-  KVTIER_CHECK(layers_max > 0 && (staged.payload == nullptr || args.layers <= layers_max));
+  KVTIER_CHECK(layers_max > 0);
   for (std::uint32_t done = 0; done < args.layers; done += layers_max) {
     const std::uint32_t layers = std::min(args.layers - done, layers_max);
-    const std::uint64_t first_page = std::uint64_t{done} * page_pitch;
+    const std::uint64_t first_page = std::uint64_t{done} * args.blocks;
     const GatherParams params{
         .piece = piece,
         .piece_chunks = FastDivide(piece.chunks()),
         .blocks = FastDivide(args.blocks),
         .first_layer = args.first_layer + done,
-        .layers = layers,
         .chunks_total = static_cast<std::uint32_t>(layers * layer_chunks),
-        .page_pitch = page_pitch,
         .records = args.records,
-        .staged = staged,
         .scales = args.scales == nullptr
                       ? nullptr
                       : args.scales + std::size_t{done} * 2 * args.layout.kv_heads,
@@ -170,48 +157,8 @@ void launch_gather(const TransferArgs& args, const StagedPayload& staged, std::u
         .k_pages = args.k_pages + first_page,
         .v_pages = args.v_pages + first_page};
     gather_kernel<kStored, kPage, kCount>
-        <<<grid_for(params.chunks_total, args.thread_blocks), kThreads, 0, stream>>>(params);
+        <<<grid_for(params.chunks_total, args.thread_blocks), kThreads, 0, stream.get()>>>(params);
     check_launch("gather_and_dequantise");
-  }
-}
-
-void gather(const TransferArgs& args, const StagedPayload& staged, std::uint32_t page_pitch,
-            Stream stream) {
-  KVTIER_CHECK(args.first_layer + args.layers <= args.layout.layers);
-  if (args.blocks == 0 || args.layers == 0) return;
-  with_stored_type(args.layout.format, [&](auto stored) {
-    with_page_type(args.page_type, [&](auto page) {
-      constexpr DType kStored = decltype(stored)::kType;
-      constexpr DType kPage = decltype(page)::kType;
-      constexpr int kCount = 16 / size_of(kStored);
-      // 16 bytes a thread over the link; in the GPU's memory so many of what is written, which is
-      // more.
-      constexpr int kNear = std::min(kCount, 16 / size_of(kPage));
-      if (args.on_device && SideLayout(args.layout).divides(kNear)) {
-        launch_gather<kStored, kPage, kNear>(args, staged, page_pitch, stream);
-      } else if (SideLayout(args.layout).divides(kCount)) {
-        launch_gather<kStored, kPage, kCount>(args, staged, page_pitch, stream);
-      } else {
-        launch_gather<kStored, kPage, 1>(args, staged, page_pitch, stream);
-      }
-    });
-  });
-}
-
-struct ScalesParams {
-  const std::byte* const* records;
-  std::uint64_t first;         // byte of the first scale in a record
-  FastDivide scales_of_block;  // floats
-  std::uint32_t scales_total;
-  float* scales;
-};
-
-__global__ void __launch_bounds__(kThreads) scales_kernel(const __grid_constant__ ScalesParams p) {
-  for (std::uint32_t i = blockIdx.x * kThreads + threadIdx.x; i < p.scales_total;
-       i += gridDim.x * kThreads) {
-    const std::uint32_t block = p.scales_of_block.quotient(i);
-    const auto* from = reinterpret_cast<const float*>(p.records[block] + p.first);
-    p.scales[i] = __ldg(from + (i - block * p.scales_of_block.divisor()));
   }
 }
 
@@ -306,36 +253,32 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(const __grid_constant__ 
 
 }  // namespace
 
-void gather_and_dequantise(const TransferArgs& args, Stream stream) {
-  gather(args, {}, args.blocks, stream);
-}
-
-void dequantise_staged(const TransferArgs& args, const StagedPayload& staged,
-                       std::uint32_t page_pitch, Stream stream) {
-  TransferArgs near = args;
-  near.on_device = true;
-  gather(near, staged, page_pitch, stream);
-}
-
-void gather_scales(const TransferArgs& args, float* scales, Stream stream) {
+void gather_and_dequantise(const TransferArgs& args, StreamView stream) {
+  KVTIER_CHECK(args.first_layer + args.layers <= args.layout.layers);
   if (args.blocks == 0 || args.layers == 0) return;
-  const std::uint32_t each = args.layers * 2 * args.layout.kv_heads;
-  const std::uint64_t total = std::uint64_t{each} * args.blocks;
-  KVTIER_CHECK(total < FastDivide::kLimit / 2);
-  const ScalesParams params{.records = args.records,
-                            .first = args.layout.scale_offset(args.first_layer, false, 0),
-                            .scales_of_block = FastDivide(each),
-                            .scales_total = static_cast<std::uint32_t>(total),
-                            .scales = scales};
-  const std::uint32_t most = args.thread_blocks != 0 ? args.thread_blocks : processors();
-  scales_kernel<<<std::min(divided_up(total, kThreads), most), kThreads, 0, stream>>>(params);
-  check_launch("gather_scales");
+  with_stored_type(args.layout.format, [&](auto stored) {
+    with_page_type(args.page_type, [&](auto page) {
+      constexpr DType kStored = decltype(stored)::kType;
+      constexpr DType kPage = decltype(page)::kType;
+      constexpr int kCount = 16 / size_of(kStored);
+      // 16 bytes a thread over the link; in the GPU's memory so many of what is written, which is
+      // more.
+      constexpr int kNear = std::min(kCount, 16 / size_of(kPage));
+      if (args.on_device && SideLayout(args.layout).divides(kNear)) {
+        launch_gather<kStored, kPage, kNear>(args, stream);
+      } else if (SideLayout(args.layout).divides(kCount)) {
+        launch_gather<kStored, kPage, kCount>(args, stream);
+      } else {
+        launch_gather<kStored, kPage, 1>(args, stream);
+      }
+    });
+  });
 }
 
 void gather_stored(const RecordLayout& layout, std::uint32_t layer,
                    const std::byte* const* block_table, std::uint32_t first_block,
                    std::uint32_t blocks, Bf16* k, Bf16* v, std::uint64_t tokens_stride,
-                   Stream stream) {
+                   StreamView stream) {
   KVTIER_CHECK(layer < layout.layers && layout.block_tokens == kTileTokens);
   KVTIER_CHECK(layout.head_dim_k == layout.head_dim_v);
   if (blocks == 0) return;
@@ -353,14 +296,14 @@ void gather_stored(const RecordLayout& layout, std::uint32_t layer,
                               .k = k,
                               .v = v,
                               .head_stride = tokens_stride * layout.head_dim_k};
-    stored_kernel<kStored><<<grid_for(params.chunks_total, 0), kThreads, 0, stream>>>(params);
+    stored_kernel<kStored><<<grid_for(params.chunks_total, 0), kThreads, 0, stream.get()>>>(params);
   });
   check_launch("gather_stored");
 }
 
 void copy_pieces(const std::byte* const* from, std::byte* const* to, std::uint32_t count,
                  std::uint64_t offset, std::uint64_t bytes, std::uint32_t thread_blocks,
-                 Stream stream) {
+                 StreamView stream) {
   KVTIER_CHECK(offset % 16 == 0 && bytes % 16 == 0);
   if (count == 0 || bytes == 0) return;
   const std::uint64_t piece_chunks = bytes / 16;
@@ -374,7 +317,8 @@ void copy_pieces(const std::byte* const* from, std::byte* const* to, std::uint32
                             .piece_chunks = FastDivide(static_cast<std::uint32_t>(piece_chunks)),
                             .chunks_total = static_cast<std::uint32_t>(pieces * piece_chunks),
                             .offset = offset};
-    copy_kernel<<<grid_for(params.chunks_total, thread_blocks), kThreads, 0, stream>>>(params);
+    copy_kernel<<<grid_for(params.chunks_total, thread_blocks), kThreads, 0, stream.get()>>>(
+        params);
     check_launch("copy_pieces");
   }
 }

@@ -57,17 +57,18 @@ dim3 grid_for(std::size_t rows, std::size_t dim) {
 }  // namespace
 
 void embed(const std::uint32_t* ids, const Bf16* table, float* out, std::size_t rows,
-           std::size_t dim, Stream stream) {
+           std::size_t dim, StreamView stream) {
   if (rows == 0) return;
-  embed_kernel<<<grid_for(rows, dim), kThreads, 0, stream>>>(ids, table, out,
-                                                             static_cast<std::uint32_t>(dim));
+  embed_kernel<<<grid_for(rows, dim), kThreads, 0, stream.get()>>>(ids, table, out,
+                                                                   static_cast<std::uint32_t>(dim));
   check_launch("embed");
 }
 
-void swiglu(const Bf16* gate_up, Bf16* out, std::size_t rows, std::size_t inner, Stream stream) {
+void swiglu(const Bf16* gate_up, Bf16* out, std::size_t rows, std::size_t inner,
+            StreamView stream) {
   if (rows == 0) return;
-  swiglu_kernel<<<grid_for(rows, inner), kThreads, 0, stream>>>(gate_up, out,
-                                                                static_cast<std::uint32_t>(inner));
+  swiglu_kernel<<<grid_for(rows, inner), kThreads, 0, stream.get()>>>(
+      gate_up, out, static_cast<std::uint32_t>(inner));
   check_launch("swiglu");
 }
 

@@ -70,13 +70,13 @@ class Plan {
   Plan& operator=(const Plan&) = delete;
 
   void run(cublasLtHandle_t handle, const Bf16* x, const Bf16* w, const Bf16* bias, void* out,
-           void* workspace, Stream stream) {
+           void* workspace, StreamView stream) {
     if (bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
     const float one = 1;
     const float zero = 0;
     check_blas(
         cublasLtMatmul(handle, operation_, &one, w, w_.get(), x, x_.get(), &zero, out, out_.get(),
-                       out, out_.get(), &algorithm_, workspace, kWorkspaceBytes, stream),
+                       out, out_.get(), &algorithm_, workspace, kWorkspaceBytes, stream.get()),
         "cublasLtMatmul");
   }
 
@@ -155,7 +155,7 @@ struct Gemm::State {
   State& operator=(const State&) = delete;
 
   void run(const Bf16* x, const Bf16* w, const Bf16* bias, void* out, cudaDataType_t out_type,
-           std::size_t rows, std::size_t n, std::size_t k, Stream stream, Tuning tuning) {
+           std::size_t rows, std::size_t n, std::size_t k, StreamView stream, Tuning tuning) {
     if (rows == 0) return;
     const Shape shape{rows, n, k, out_type, bias != nullptr, tuning};
     auto place = plans.find(shape);
@@ -175,12 +175,12 @@ Gemm::Gemm() : state_(std::make_unique<State>()) {}
 Gemm::~Gemm() = default;
 
 void Gemm::run(const Bf16* x, const Bf16* w, const Bf16* bias, Bf16* out, std::size_t rows,
-               std::size_t n, std::size_t k, Stream stream, Tuning tuning) {
+               std::size_t n, std::size_t k, StreamView stream, Tuning tuning) {
   state_->run(x, w, bias, out, CUDA_R_16BF, rows, n, k, stream, tuning);
 }
 
 void Gemm::run(const Bf16* x, const Bf16* w, float* out, std::size_t rows, std::size_t n,
-               std::size_t k, Stream stream) {
+               std::size_t k, StreamView stream) {
   state_->run(x, w, nullptr, out, CUDA_R_32F, rows, n, k, stream, Tuning::rows);
 }
 

@@ -26,10 +26,10 @@ class Gemm {
 
   // out[rows][n] = x[rows][k] * transpose(w[n][k]) + bias[n], FP32 accumulation; bias may be null.
   void run(const Bf16* x, const Bf16* w, const Bf16* bias, Bf16* out, std::size_t rows,
-           std::size_t n, std::size_t k, Stream stream, Tuning tuning = Tuning::rows);
+           std::size_t n, std::size_t k, StreamView stream, Tuning tuning = Tuning::rows);
   // The same with an FP32 result, without bias.
   void run(const Bf16* x, const Bf16* w, float* out, std::size_t rows, std::size_t n, std::size_t k,
-           Stream stream);
+           StreamView stream);
 
  private:
   struct State;

@@ -18,12 +18,10 @@
 
 #include "kvtier/dtype.h"
 #include "kvtier/record_layout.h"
-
-struct CUstream_st;
+#include "kvtier/stream.h"
 
 namespace kvtier::kernels::cuda {
 
-using Stream = CUstream_st*;
 using Bf16 = __nv_bfloat16;
 
 // Blocks of the engine's kernels are one tile of 16 tokens; the transfer kernels take any.
@@ -51,18 +49,18 @@ struct StepRows {
 
 // out[r] = table[ids[r]], widened; table[vocabulary][dim].
 void embed(const std::uint32_t* ids, const Bf16* table, float* out, std::size_t rows,
-           std::size_t dim, Stream stream);
+           std::size_t dim, StreamView stream);
 
 // residual[r] += delta[r] (delta may be null), then
 // out[r][i] = residual[r][i] * weight[i] / sqrt(mean_i(residual[r][i]^2) + epsilon).
 void add_rms_norm(float* residual, const Bf16* delta, const float* weight, Bf16* out,
-                  std::size_t rows, std::size_t dim, float epsilon, Stream stream);
+                  std::size_t rows, std::size_t dim, float epsilon, StreamView stream);
 
 // The same for chosen rows, without the sum kept: out[i] is the norm of residual[index[i]] +
 // delta[index[i]].
 void gather_rms_norm(const float* residual, const Bf16* delta, const std::uint32_t* index,
                      const float* weight, Bf16* out, std::size_t count, std::size_t dim,
-                     float epsilon, Stream stream);
+                     float epsilon, StreamView stream);
 
 // From the fused projection of a layer to what attention reads: per-head RMS norm of Q and K (where
 // the model has one), RoPE of both (pairs (i, i + head_dim / 2)), Q to `q`, K and V into each row's
@@ -78,17 +76,17 @@ struct StoreKvArgs {
   float epsilon = 0;
   const float* inverse_frequencies = nullptr;  // [head_dim / 2]
 };
-void store_kv(const StoreKvArgs& args, Stream stream);
+void store_kv(const StoreKvArgs& args, StreamView stream);
 
 // One layer of complete blocks from exact pages into their records: payload and scales as the CPU's
 // quantise_and_scatter makes them. `completed_pages[i]` names a page of `pages`; an entry whose
 // record is null is passed over.
 void quantise_pages(const RecordLayout& layout, std::uint32_t layer, const ExactPage* pages,
                     const std::uint32_t* completed_pages, std::byte* const* completed_records,
-                    std::uint32_t count, Stream stream);
+                    std::uint32_t count, StreamView stream);
 
 // out[r][i] = silu(gate_up[r][i]) * gate_up[r][inner + i]; gate_up[rows][2 * inner].
-void swiglu(const Bf16* gate_up, Bf16* out, std::size_t rows, std::size_t inner, Stream stream);
+void swiglu(const Bf16* gate_up, Bf16* out, std::size_t rows, std::size_t inner, StreamView stream);
 
 // --- Attention: the "as stored" rule of kernels/table.h ----------------------------------------
 
@@ -108,7 +106,7 @@ struct DecodeAttentionArgs {
 };
 std::size_t decode_workspace_bytes(const RecordLayout& layout, std::uint32_t rows,
                                    std::uint32_t heads, std::uint32_t context_max);
-void decode_attention(const DecodeAttentionArgs& args, Stream stream);
+void decode_attention(const DecodeAttentionArgs& args, StreamView stream);
 
 // A few consecutive rows of one sequence, with the blocks before each row's own read in place: the
 // end of a prompt whose beginning is stored. As decode_attention, but every record is read once for
@@ -128,7 +126,7 @@ struct TailAttentionArgs {
 };
 std::size_t tail_workspace_bytes(const RecordLayout& layout, std::uint32_t heads,
                                  std::uint32_t start, std::uint32_t rows);
-void tail_attention(const TailAttentionArgs& args, Stream stream);
+void tail_attention(const TailAttentionArgs& args, StreamView stream);
 
 // The complete blocks [first_block, first_block + blocks) of one sequence in one layer,
 // dequantised: k[kv_head][token][head_dim] with `tokens_stride` tokens from a head to the next,
@@ -136,7 +134,7 @@ void tail_attention(const TailAttentionArgs& args, Stream stream);
 void gather_stored(const RecordLayout& layout, std::uint32_t layer,
                    const std::byte* const* block_table, std::uint32_t first_block,
                    std::uint32_t blocks, Bf16* k, Bf16* v, std::uint64_t tokens_stride,
-                   Stream stream);
+                   StreamView stream);
 
 // Consecutive rows of one sequence, beginning anywhere in a block. Row i is at start + i; tokens of
 // earlier blocks come from `stored_k` and `stored_v` (gather_stored), those of its own block from
@@ -155,7 +153,7 @@ struct PrefillAttentionArgs {
   const std::uint32_t* row_page = nullptr;  // [rows] of this sequence -> pages
   bool portable = false;                    // not by the kernel for sm_90a, to compare with
 };
-void prefill_attention(const PrefillAttentionArgs& args, Stream stream);
+void prefill_attention(const PrefillAttentionArgs& args, StreamView stream);
 
 // --- Choosing tokens ---------------------------------------------------------------------------
 
@@ -172,7 +170,7 @@ struct SampleRow {
 };
 // With `index`, of logits[index[r]]: several tokens from one row.
 void sample(const float* logits, const SampleRow* rows, std::uint32_t* tokens, std::size_t count,
-            std::size_t vocabulary, void* workspace, Stream stream,
+            std::size_t vocabulary, void* workspace, StreamView stream,
             const std::uint32_t* index = nullptr);
 std::size_t sample_workspace_bytes(std::size_t count, std::size_t vocabulary);
 
@@ -185,18 +183,18 @@ struct LikeliestToken {
   float logprob;
 };
 void likeliest(const float* logits, LikeliestToken* out, double* log_sums, std::size_t count,
-               std::size_t vocabulary, std::uint32_t k, void* workspace, Stream stream);
+               std::size_t vocabulary, std::uint32_t k, void* workspace, StreamView stream);
 std::size_t likeliest_workspace_bytes(std::size_t count, std::size_t vocabulary, std::uint32_t k);
 // out[i] = logits[rows[i]][tokens[i]] - log_sums[rows[i]].
 void token_logprobs(const float* logits, const double* log_sums, const std::uint32_t* rows,
                     const std::uint32_t* tokens, float* out, std::size_t count,
-                    std::size_t vocabulary, Stream stream);
+                    std::size_t vocabulary, StreamView stream);
 
 // --- Between records and an engine's pages -------------------------------------------------------
 
 // Records may lie in pinned host memory: the kernels read it over the link with `thread_blocks`
 // thread blocks (8 to 16 reach what kernels can of PCIe 5.0, 0.92 of it, and leave the rest of the
-// card to compute; 0: as many as there is work for). kernels/cuda/host_copies.h is faster. Arrays
+// card to compute; 0: as many as there is work for). The copy engine is faster. Arrays
 // of pointers are in memory the device can read; pages begin at multiples of 16 bytes.
 struct TransferArgs {
   RecordLayout layout;
@@ -214,14 +212,14 @@ struct TransferArgs {
   std::uint32_t scales_pitch = 0;
 };
 // Payload and scales -> pages.
-void gather_and_dequantise(const TransferArgs& args, Stream stream);
+void gather_and_dequantise(const TransferArgs& args, StreamView stream);
 // Pages -> payload and scales (headers and proofs untouched).
-void quantise_and_pack(const TransferArgs& args, Stream stream);
+void quantise_and_pack(const TransferArgs& args, StreamView stream);
 
 // The bytes [offset, offset + bytes) of each source to the same place of its destination; both
 // multiples of 16.
 void copy_pieces(const std::byte* const* from, std::byte* const* to, std::uint32_t count,
                  std::uint64_t offset, std::uint64_t bytes, std::uint32_t thread_blocks,
-                 Stream stream);
+                 StreamView stream);
 
 }  // namespace kvtier::kernels::cuda

@@ -164,24 +164,24 @@ std::size_t likeliest_workspace_bytes(std::size_t count, std::size_t vocabulary,
 }
 
 void likeliest(const float* logits, LikeliestToken* out, double* log_sums, std::size_t count,
-               std::size_t vocabulary, std::uint32_t k, void* workspace, Stream stream) {
+               std::size_t vocabulary, std::uint32_t k, void* workspace, StreamView stream) {
   KVTIER_CHECK(vocabulary > 0 && vocabulary <= kPart * 65535ULL && k <= kLikeliestTokensMax);
   if (count == 0) return;
   const std::uint32_t parts = divided_up(vocabulary, kPart);
   const auto rows = static_cast<std::uint32_t>(count);
   auto* const sums = static_cast<PartSum*>(workspace);
   auto* const firsts = reinterpret_cast<LogitPair*>(sums + std::size_t{rows} * parts);
-  part_kernel<<<dim3(rows, parts), kThreads, 0, stream>>>(
+  part_kernel<<<dim3(rows, parts), kThreads, 0, stream.get()>>>(
       logits, static_cast<std::uint32_t>(vocabulary), k, sums, firsts);
-  row_kernel<<<rows, kThreads, 0, stream>>>(sums, firsts, parts, k, out, log_sums);
+  row_kernel<<<rows, kThreads, 0, stream.get()>>>(sums, firsts, parts, k, out, log_sums);
   check_launch("likeliest");
 }
 
 void token_logprobs(const float* logits, const double* log_sums, const std::uint32_t* rows,
                     const std::uint32_t* tokens, float* out, std::size_t count,
-                    std::size_t vocabulary, Stream stream) {
+                    std::size_t vocabulary, StreamView stream) {
   if (count == 0) return;
-  token_kernel<<<divided_up(count, kThreads), kThreads, 0, stream>>>(
+  token_kernel<<<divided_up(count, kThreads), kThreads, 0, stream.get()>>>(
       logits, log_sums, rows, tokens, out, static_cast<std::uint32_t>(count),
       static_cast<std::uint32_t>(vocabulary));
   check_launch("token_logprobs");

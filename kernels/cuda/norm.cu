@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kThreadsMax) norm_kernel(const __grid_constant
   }
 }
 
-void launch(const NormParams& params, std::size_t rows, Stream stream, const char* what) {
+void launch(const NormParams& params, std::size_t rows, StreamView stream, const char* what) {
   KVTIER_CHECK(params.dim % kVector == 0 && params.dim / kVector <= 4 * kThreadsMax);
   if (rows == 0) return;
   const std::uint32_t vectors = params.dim / kVector;
@@ -102,9 +102,9 @@ void launch(const NormParams& params, std::size_t rows, Stream stream, const cha
   const std::uint32_t threads = divided_up(vectors, small ? 32 : 4 * 32) * 32;
   const auto grid = static_cast<std::uint32_t>(rows);
   if (small) {
-    norm_kernel<1><<<grid, threads, 0, stream>>>(params);
+    norm_kernel<1><<<grid, threads, 0, stream.get()>>>(params);
   } else {
-    norm_kernel<4><<<grid, threads, 0, stream>>>(params);
+    norm_kernel<4><<<grid, threads, 0, stream.get()>>>(params);
   }
   check_launch(what);
 }
@@ -112,7 +112,7 @@ void launch(const NormParams& params, std::size_t rows, Stream stream, const cha
 }  // namespace
 
 void add_rms_norm(float* residual, const Bf16* delta, const float* weight, Bf16* out,
-                  std::size_t rows, std::size_t dim, float epsilon, Stream stream) {
+                  std::size_t rows, std::size_t dim, float epsilon, StreamView stream) {
   launch({.residual = residual,
           .kept = residual,
           .delta = delta,
@@ -126,7 +126,7 @@ void add_rms_norm(float* residual, const Bf16* delta, const float* weight, Bf16*
 
 void gather_rms_norm(const float* residual, const Bf16* delta, const std::uint32_t* index,
                      const float* weight, Bf16* out, std::size_t count, std::size_t dim,
-                     float epsilon, Stream stream) {
+                     float epsilon, StreamView stream) {
   launch({.residual = residual,
           .kept = nullptr,
           .delta = delta,

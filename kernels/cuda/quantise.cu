@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kWarpsPerBlock* kWarp)
 }
 
 template <DType kPage, DType kStored, int kCount>
-void launch_pack(const TransferArgs& args, Stream stream) {
+void launch_pack(const TransferArgs& args, StreamView stream) {
   const std::uint32_t side_heads = 2 * args.layout.kv_heads;
   // Layers of one launch: its heads are counted below 2^31.
   const auto layers_max = static_cast<std::uint32_t>((FastDivide::kLimit - 1) /
@@ -136,7 +136,7 @@ void launch_pack(const TransferArgs& args, Stream stream) {
     const std::uint32_t needed = divided_up(params.heads_total, kWarpsPerBlock);
     const std::uint32_t most = args.thread_blocks != 0 ? args.thread_blocks : processors() * 8;
     pack_kernel<kPage, kStored, kCount>
-        <<<std::min(needed, most), kWarpsPerBlock * kWarp, 0, stream>>>(params);
+        <<<std::min(needed, most), kWarpsPerBlock * kWarp, 0, stream.get()>>>(params);
     check_launch("quantise_and_pack");
   }
 }
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(kWarpsPerBlock* kWarp)
 
 }  // namespace
 
-void quantise_and_pack(const TransferArgs& args, Stream stream) {
+void quantise_and_pack(const TransferArgs& args, StreamView stream) {
   KVTIER_CHECK(args.first_layer + args.layers <= args.layout.layers);
   if (args.blocks == 0 || args.layers == 0) return;
   with_page_type(args.page_type, [&](auto page) {
@@ -185,7 +185,7 @@ void quantise_and_pack(const TransferArgs& args, Stream stream) {
 
 void quantise_pages(const RecordLayout& layout, std::uint32_t layer, const ExactPage* pages,
                     const std::uint32_t* completed_pages, std::byte* const* completed_records,
-                    std::uint32_t count, Stream stream) {
+                    std::uint32_t count, StreamView stream) {
   KVTIER_CHECK(layer < layout.layers && layout.block_tokens == kTileTokens);
   KVTIER_CHECK(layout.head_dim_k == layout.head_dim_v);
   if (count == 0) return;
@@ -196,7 +196,8 @@ void quantise_pages(const RecordLayout& layout, std::uint32_t layer, const Exact
                            .completed_records = completed_records};
   const dim3 grid(count, divided_up(2 * layout.kv_heads, kWarpsPerBlock));
   with_stored_type(layout.format, [&](auto stored) {
-    pages_kernel<decltype(stored)::kType><<<grid, kWarpsPerBlock * kWarp, 0, stream>>>(params);
+    pages_kernel<decltype(stored)::kType>
+        <<<grid, kWarpsPerBlock * kWarp, 0, stream.get()>>>(params);
   });
   check_launch("quantise_pages");
 }

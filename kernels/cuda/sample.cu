@@ -457,20 +457,21 @@ std::size_t sample_workspace_bytes(std::size_t count, std::size_t) {
 }
 
 void sample(const float* logits, const SampleRow* rows, std::uint32_t* tokens, std::size_t count,
-            std::size_t vocabulary, void* workspace, Stream stream, const std::uint32_t* index) {
+            std::size_t vocabulary, void* workspace, StreamView stream,
+            const std::uint32_t* index) {
   KVTIER_CHECK(vocabulary > 0 && vocabulary <= kVocabularyMax);
   if (count == 0) return;
   auto* spaces = static_cast<RowSpace*>(workspace);
   const auto row_count = static_cast<std::uint32_t>(count);
   const auto tokens_each = static_cast<std::uint32_t>(vocabulary);
   const dim3 parts(row_count, divided_up(vocabulary, kTokensPerPart));
-  clear_kernel<<<row_count, kScanThreads, 0, stream>>>(spaces);
-  largest_kernel<<<parts, kScanThreads, 0, stream>>>(logits, index, tokens_each, spaces);
-  weigh_kernel<<<parts, kScanThreads, 0, stream>>>(logits, index, rows, tokens_each, spaces);
+  clear_kernel<<<row_count, kScanThreads, 0, stream.get()>>>(spaces);
+  largest_kernel<<<parts, kScanThreads, 0, stream.get()>>>(logits, index, tokens_each, spaces);
+  weigh_kernel<<<parts, kScanThreads, 0, stream.get()>>>(logits, index, rows, tokens_each, spaces);
   constexpr std::size_t kListBytes = kListMax * sizeof(Candidate);
   device::allow_shared_memory(pick_kernel, kListBytes);
-  pick_kernel<<<row_count, kPickThreads, kListBytes, stream>>>(logits, index, rows, tokens,
-                                                               tokens_each, spaces);
+  pick_kernel<<<row_count, kPickThreads, kListBytes, stream.get()>>>(logits, index, rows, tokens,
+                                                                     tokens_each, spaces);
   check_launch("sample");
 }
 

@@ -118,15 +118,15 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void store_kv(const StoreKvArgs& args, Stream stream) {
+void store_kv(const StoreKvArgs& args, StreamView stream) {
   KVTIER_CHECK(args.head_dim % (2 * kQuad) == 0 && args.head_dim <= kHeadDimMax);
   if (args.step.rows == 0) return;
   if (args.head_dim <= 64) {
-    store_kv_kernel<8><<<args.step.rows, kThreads, 0, stream>>>(args);
+    store_kv_kernel<8><<<args.step.rows, kThreads, 0, stream.get()>>>(args);
   } else if (args.head_dim <= 128) {
-    store_kv_kernel<16><<<args.step.rows, kThreads, 0, stream>>>(args);
+    store_kv_kernel<16><<<args.step.rows, kThreads, 0, stream.get()>>>(args);
   } else {
-    store_kv_kernel<32><<<args.step.rows, kThreads, 0, stream>>>(args);
+    store_kv_kernel<32><<<args.step.rows, kThreads, 0, stream.get()>>>(args);
   }
   check_launch("store_kv");
 }

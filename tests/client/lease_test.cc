@@ -269,7 +269,9 @@ TEST_F(LeaseTest, PagesOfNoFormAreInvalid) {
   EXPECT_EQ(lease->load_into(pages).error().code, Errc::invalid);
   pages.records = {};
   EXPECT_EQ(lease->load_into(pages).error().code, Errc::invalid);
-  EXPECT_EQ(lease->load_into(records.pages(), Stream{some}).error().code, Errc::invalid);
+  EXPECT_EQ(
+      lease->load_into(records.pages(), StreamView(static_cast<CUstream_st*>(some))).error().code,
+      Errc::invalid);
 }
 
 TEST_F(LeaseTest, ALoadFromHostIsPromotedToTheDevice) {

@@ -43,8 +43,7 @@ class PagesTest : public ClientTest, public ::testing::WithParamInterface<Storag
     args.v_pages = &from.v_pointers[layer];
     args.records = &record;
     const auto& kernels = kernels::cpu_kernels();
-    store ? kernels.quantise_and_scatter(args, nullptr)
-          : kernels.gather_and_dequantise(args, nullptr);
+    store ? kernels.quantise_and_scatter(args) : kernels.gather_and_dequantise(args);
   }
 };
 

@@ -1,112 +1,14 @@
 // The client on a GPU with a real daemon: what comes back is what was written, from every tier, to
-// every kind of page, in the order that the engine's stream gives, and nothing else when the daemon
-// dies.
-#include <cuda_runtime_api.h>
-#include <gtest/gtest.h>
-
+// every kind of page.
 #include <algorithm>
-#include <atomic>
 #include <bit>
-#include <csignal>
 #include <random>
-#include <thread>
 
 #include "kernels/table.h"
-#include "tests/e2e/daemon_process.h"
-#include "tests/gpu/records_on_gpu.h"
+#include "tests/gpu/client_fixture.h"
 
 namespace kvtier::gpu_test {
 namespace {
-
-constexpr TierSet kDevice = TierSet{}.with(Tier::device);
-constexpr TierSet kHost = TierSet{}.with(Tier::host);
-
-bool has_gpu() {
-  int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
-}
-
-class GpuClientTest : public testing::Test {
- protected:
-  void SetUp() override {
-    if (!has_gpu()) GTEST_SKIP() << "no GPU here";
-    daemon = std::make_unique<e2e::DaemonProcess>(options());
-    daemon->start();
-    ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-    engine = connect(0);
-  }
-  void TearDown() override {
-    if (stream == nullptr) return;
-    engine = {};
-    EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
-    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
-  }
-  static e2e::DaemonOptions options() {
-    e2e::DaemonOptions options;
-    options.device_backend = "cuda";
-    options.device_capacity = "64MiB";
-    options.host_capacity = "512MiB";
-    options.extent_size = "16MiB";
-    options.disk_capacity = "256MiB";
-    options.segment_size = "16MiB";
-    return options;
-  }
-
-  struct Engine {
-    std::shared_ptr<Client> client;
-    std::shared_ptr<Cache> cache;
-  };
-  Engine connect(std::optional<std::uint32_t> cuda_device) {
-    Engine made;
-    made.client = client_of(daemon->socket(), cuda_device);
-    made.cache = made.client->open(ns).value();
-    EXPECT_TRUE(made.client->wait_connected(soon()));
-    EXPECT_TRUE(made.client->flush(soon()));
-    return made;
-  }
-  Stream on_stream() const { return {stream}; }
-
-  // The blocks of prompt `number` in the cache, written from record pages.
-  std::vector<Token> written(std::uint32_t number, std::size_t blocks) {
-    const auto prompt = prompt_of(number, blocks);
-    RecordPages pages(layout, blocks);
-    pages.compute(ns, prompt);
-    auto write = engine.cache->write_back(prompt, 0, pages.pages(), on_stream());
-    write.wait();
-    EXPECT_EQ(write.accepted(), blocks);
-    EXPECT_TRUE(engine.client->flush(soon()));
-    return prompt;
-  }
-  Lease leased(const Engine& by, std::span<const Token> prompt, std::size_t blocks, Tier from) {
-    auto lease = by.cache->lease(prompt, static_cast<std::uint32_t>(blocks), soon());
-    EXPECT_TRUE(lease.has_value()) << (lease ? "" : lease.error().message);
-    EXPECT_EQ(lease->blocks(), blocks);
-    for (std::uint32_t i = 0; i < lease->blocks(); ++i) EXPECT_EQ(lease->source(i), from) << i;
-    EXPECT_EQ(lease->wait_ready(soon()), blocks);
-    return std::move(*lease);
-  }
-  void expect_loaded(const Engine& by, std::span<const Token> prompt, std::size_t blocks,
-                     Tier from) {
-    SCOPED_TRACE(name(from));
-    Lease lease = leased(by, prompt, blocks, from);
-    RecordPages pages(layout, blocks);
-    auto load = lease.load_into(pages.pages(), on_stream());
-    ASSERT_TRUE(load) << load.error().message;
-    EXPECT_EQ(load->finish(), blocks);
-    EXPECT_EQ(right_records(pages.download(), ns, prompt, blocks), blocks);
-    lease.release();
-    // Promotions and the release have reached the daemon.
-    EXPECT_TRUE(by.client->flush(soon()));
-  }
-
-  void expect_ordered(const Engine& by, std::span<const Token> prompt, std::size_t blocks);
-
-  const Namespace ns = test_namespace();
-  const RecordLayout layout = RecordLayout::of(ns);
-  std::unique_ptr<e2e::DaemonProcess> daemon;
-  cudaStream_t stream = nullptr;
-  Engine engine;
-};
 
 TEST_F(GpuClientTest, records_come_back_exactly_from_every_tier) {
   constexpr std::size_t kBlocks = 24;
@@ -223,7 +125,7 @@ struct CpuTwin {
         args.v_pages = &v;
         args.records = &record;
         const auto& cpu = kernels::cpu_kernels();
-        store ? cpu.quantise_and_scatter(args, nullptr) : cpu.gather_and_dequantise(args, nullptr);
+        store ? cpu.quantise_and_scatter(args) : cpu.gather_and_dequantise(args);
       }
     }
   }
@@ -366,140 +268,6 @@ TEST_F(GpuClientTest, long_runs_of_slots_are_loaded_to_pages_that_lie_anywhere) 
   ASSERT_TRUE(load) << load.error().message;
   EXPECT_EQ(load->finish(), kBlocks);
   EXPECT_TRUE(in.memory.download() == values);
-}
-
-// Holds the engine's stream until it is let go.
-struct Barrier {
-  explicit Barrier(cudaStream_t stream) {
-    EXPECT_EQ(cudaLaunchHostFunc(
-                  stream, [](void* open) { static_cast<std::atomic<bool>*>(open)->wait(false); },
-                  &opened),
-              cudaSuccess);
-  }
-  void let_go() {
-    opened = true;
-    opened.notify_all();
-  }
-  std::atomic<bool> opened{false};
-};
-
-// A load is launched while the engine's stream is held, and so are reads of its layers.
-void GpuClientTest::expect_ordered(const Engine& by, std::span<const Token> prompt,
-                                   std::size_t blocks) {
-  Lease lease = leased(by, prompt, blocks, Tier::host);
-  RecordPages pages(layout, blocks);
-  RecordPages copy(layout, blocks);
-  // What the test launches itself is loaded: loading may wait for the device.
-  ASSERT_EQ(cudaMemsetAsync(pages.data(), 0x44, pages.bytes(), stream), cudaSuccess);
-  ASSERT_EQ(cudaMemcpy2DAsync(copy.data(), layout.record_bytes, pages.data(), layout.record_bytes,
-                              16, blocks, cudaMemcpyDeviceToDevice, stream),
-            cudaSuccess);
-  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
-  Barrier barrier(stream);
-  // The engine still writes to the pages.
-  ASSERT_EQ(cudaMemsetAsync(pages.data(), 0x55, pages.bytes(), stream), cudaSuccess);
-  auto load = lease.load_into(pages.pages(), on_stream());
-  ASSERT_TRUE(load);
-  for (std::uint32_t layer = 0; layer < layout.layers; ++layer) {
-    load->wait_layer(layer, on_stream());
-    const std::size_t begin = layer == 0 ? 0 : layout.header_bytes + layer * layout.layer_bytes;
-    const std::size_t end = layer + 1 == layout.layers
-                                ? layout.record_bytes
-                                : layout.header_bytes + (layer + 1) * layout.layer_bytes;
-    ASSERT_EQ(cudaMemcpy2DAsync(copy.data() + begin, layout.record_bytes, pages.data() + begin,
-                                layout.record_bytes, end - begin, blocks, cudaMemcpyDeviceToDevice,
-                                stream),
-              cudaSuccess);
-  }
-  barrier.let_go();
-  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
-  EXPECT_EQ(right_records(copy.download(), ns, prompt, blocks), blocks);
-  EXPECT_EQ(load->finish(), blocks);
-  lease.release();
-  // Promotions have reached the daemon.
-  EXPECT_TRUE(by.client->flush(soon()));
-}
-
-TEST_F(GpuClientTest, a_load_waits_for_the_engines_stream_and_the_stream_for_each_layer) {
-  constexpr std::size_t kBlocks = 12;
-  const auto prompt = written(6, kBlocks);
-  daemon->drop(kDevice);
-  expect_ordered(engine, prompt, kBlocks);
-}
-
-// Pinning begins when a client hears of an extent: the first loads find it not pinned yet.
-TEST_F(GpuClientTest,
-       a_load_from_memory_that_is_not_pinned_yet_waits_for_nothing_on_the_engines_thread) {
-  constexpr std::size_t kBlocks = 12;
-  const auto prompt = written(8, kBlocks);
-  for (int round = 0; round < 8; ++round) {
-    SCOPED_TRACE(round);
-    daemon->drop(kDevice);
-    const Engine fresh = connect(0);
-    expect_ordered(fresh, prompt, kBlocks);
-  }
-}
-
-TEST_F(GpuClientTest, a_write_back_waits_for_the_engines_stream) {
-  constexpr std::size_t kBlocks = 9;
-  const auto prompt = prompt_of(7, kBlocks);
-  RecordPages right(layout, kBlocks);
-  right.compute(ns, prompt);
-  RecordPages pages(layout, kBlocks);
-  Barrier barrier(stream);
-  ASSERT_EQ(
-      cudaMemcpyAsync(pages.data(), right.data(), pages.bytes(), cudaMemcpyDeviceToDevice, stream),
-      cudaSuccess);
-  auto write = engine.cache->write_back(prompt, 0, pages.pages(), on_stream());
-  barrier.let_go();
-  write.wait();
-  // The pages are the engine's again.
-  ASSERT_EQ(cudaMemset(pages.data(), 0xAA, pages.bytes()), cudaSuccess);
-  ASSERT_EQ(write.accepted(), kBlocks);
-  ASSERT_TRUE(engine.client->flush(soon()));
-  expect_loaded(engine, prompt, kBlocks, Tier::device);
-  daemon->drop(kDevice);
-  expect_loaded(engine, prompt, kBlocks, Tier::host);
-}
-
-TEST_F(GpuClientTest, a_load_during_which_the_daemon_dies_counts_for_nothing) {
-  constexpr std::size_t kBlocks = 8;
-  for (const Tier from : {Tier::device, Tier::host}) {
-    SCOPED_TRACE(name(from));
-    engine = connect(0);
-    // Another one each time: what was written before is on disk.
-    const auto prompt = written(from == Tier::device ? 8 : 18, kBlocks);
-    if (from == Tier::host) daemon->drop(kDevice);
-    Lease lease = leased(engine, prompt, kBlocks, from);
-    RecordPages pages(layout, kBlocks);
-    Barrier barrier(stream);
-    auto load = lease.load_into(pages.pages(), on_stream());
-    ASSERT_TRUE(load);
-    daemon->send(SIGKILL);
-    const Deadline deadline = soon();
-    while (engine.client->connected() && Clock::now() < deadline) std::this_thread::yield();
-    barrier.let_go();
-    EXPECT_EQ(load->finish(), 0U);
-    EXPECT_FALSE(lease.held());
-    EXPECT_EQ(engine.client->stats().leases_lost, 1U);
-    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-    daemon->start();
-  }
-}
-
-TEST_F(GpuClientTest, a_lease_whose_time_is_over_during_its_load_counts_for_nothing) {
-  constexpr std::size_t kBlocks = 4;
-  const auto prompt = written(9, kBlocks);
-  Lease lease = leased(engine, prompt, kBlocks, Tier::device);
-  RecordPages pages(layout, kBlocks);
-  Barrier barrier(stream);
-  auto load = lease.load_into(pages.pages(), on_stream());
-  ASSERT_TRUE(load);
-  daemon->kill_and_start();
-  const Deadline deadline = soon();
-  while (engine.client->stats().connects < 2 && Clock::now() < deadline) std::this_thread::yield();
-  barrier.let_go();
-  EXPECT_EQ(load->finish(), 0U);
 }
 
 TEST_F(GpuClientTest, memory_that_is_not_the_gpus_is_refused) {

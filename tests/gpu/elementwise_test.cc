@@ -119,7 +119,7 @@ TEST_F(GpuElementwise, ARowsNormDoesNotDependOnTheOtherRows) {
                1e-5F, stream());
   add_rms_norm(device_residual.get() + 299 * dim, nullptr, device_weight.get(), alone.get(), 1, dim,
                1e-5F, stream());
-  check(cudaStreamSynchronize(stream()), "add_rms_norm");
+  check(cudaStreamSynchronize(stream().get()), "add_rms_norm");
   const auto all = together.values();
   EXPECT_TRUE(same_bytes(std::vector<Bf16>(all.end() - dim, all.end()), alone.values()));
 }

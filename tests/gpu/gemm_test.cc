@@ -53,7 +53,7 @@ TEST_F(GpuGemm, ProductsOfEveryKindOfShape) {
       Output<Bf16> out(rows * n);
       gemm.run(product.device_x.get(), product.device_w.get(),
                with_bias ? product.device_bias.get() : nullptr, out.get(), rows, n, k, stream());
-      check(cudaStreamSynchronize(stream()), "gemm");
+      check(cudaStreamSynchronize(stream().get()), "gemm");
       const auto values = to_floats(out.values());
       for (std::size_t i = 0; i < values.size(); ++i) {
         const auto [sum, magnitude] = product.expected(i / n, i % n, with_bias);
@@ -63,7 +63,7 @@ TEST_F(GpuGemm, ProductsOfEveryKindOfShape) {
     }
     Output<float> out(rows * n);
     gemm.run(product.device_x.get(), product.device_w.get(), out.get(), rows, n, k, stream());
-    check(cudaStreamSynchronize(stream()), "gemm");
+    check(cudaStreamSynchronize(stream().get()), "gemm");
     const auto values = out.values();
     for (std::size_t i = 0; i < values.size(); ++i) {
       const auto [sum, magnitude] = product.expected(i / n, i % n, false);
@@ -82,7 +82,7 @@ TEST_F(GpuGemm, AShapeThatHasRunCanBeCaptured) {
              256, 512, stream());
   };
   run(first.get());
-  check(cudaStreamSynchronize(stream()), "gemm");
+  check(cudaStreamSynchronize(stream().get()), "gemm");
   run_as_graph([&] { run(captured.get()); });
   EXPECT_TRUE(same_bytes(first.values(), captured.values()));
 }
@@ -95,7 +95,7 @@ TEST_F(GpuGemm, TwoOwnersChooseTheSameAlgorithm) {
     Output<Bf16> out(48 * 1024);
     gemm.run(product.device_x.get(), product.device_w.get(), nullptr, out.get(), 48, 1024, 2048,
              stream());
-    check(cudaStreamSynchronize(stream()), "gemm");
+    check(cudaStreamSynchronize(stream().get()), "gemm");
     results.push_back(out.values());
   }
   EXPECT_TRUE(same_bytes(results[0], results[1]));

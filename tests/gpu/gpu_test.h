@@ -13,6 +13,7 @@
 
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/memory.h"
+#include "kernels/cuda/stream.h"
 #include "tests/kernels/isa.h"
 
 namespace kvtier::kernels::cuda {
@@ -26,31 +27,27 @@ class GpuTest : public testing::Test {
  protected:
   void SetUp() override {
     if (!has_gpu()) GTEST_SKIP() << "no GPU here";
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+    stream_ = Stream(Stream::Priority::normal);
   }
-  void TearDown() override {
-    if (stream_ != nullptr) check(cudaStreamDestroy(stream_), "cudaStreamDestroy");
-  }
-
-  Stream stream() const { return stream_; }
+  StreamView stream() const { return stream_.view(); }
 
   // Captures what `work` launches on stream() into a graph, runs that once and waits.
   template <typename Work>
   void run_as_graph(const Work& work) {
-    check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "begin capture");
+    check(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal), "begin capture");
     work();
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t instance = nullptr;
-    check(cudaStreamEndCapture(stream_, &graph), "end capture");
+    check(cudaStreamEndCapture(stream_.get(), &graph), "end capture");
     check(cudaGraphInstantiate(&instance, graph, 0), "cudaGraphInstantiate");
-    check(cudaGraphLaunch(instance, stream_), "cudaGraphLaunch");
-    check(cudaStreamSynchronize(stream_), "the captured work");
+    check(cudaGraphLaunch(instance, stream_.get()), "cudaGraphLaunch");
+    check(cudaStreamSynchronize(stream_.get()), "the captured work");
     check(cudaGraphExecDestroy(instance), "cudaGraphExecDestroy");
     check(cudaGraphDestroy(graph), "cudaGraphDestroy");
   }
 
  private:
-  Stream stream_ = nullptr;
+  Stream stream_;
 };
 
 inline std::vector<Bf16> to_bf16(const std::vector<float>& values) {

@@ -169,7 +169,7 @@ class TransferBlocks {
                                       .v_pages = v.data(),
                                       .records = record_pages.data()};
       const KernelTable& cpu = cpu_kernels();
-      (into_records ? cpu.quantise_and_scatter : cpu.gather_and_dequantise)(block_args, nullptr);
+      (into_records ? cpu.quantise_and_scatter : cpu.gather_and_dequantise)(block_args);
     }
   }
 

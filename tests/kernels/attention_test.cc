@@ -42,8 +42,7 @@ struct Batch {
                        .out = out,
                        .positions = positions.data() + first,
                        .row_sequence = row_sequence.data() + first,
-                       .sequences = views.data()},
-                      nullptr);
+                       .sequences = views.data()});
   }
   std::vector<float> run_all(const KernelTable& kernels) const {
     std::vector<float> out(positions.size() * out_floats());

@@ -109,7 +109,7 @@ TEST_P(BlockKernels, StoredValuesAreWithinHalfAStepForEveryFormatAndShape) {
         shape.format = format;
         Blocks blocks(shape, 3, page_type);
         blocks.fill_pages(4);
-        kernels().quantise_and_scatter(blocks.args(1), nullptr);
+        kernels().quantise_and_scatter(blocks.args(1));
         for (std::size_t block = 0; block < 3; ++block) {
           expect_side_within_bounds(blocks, block, 1, false);
           expect_side_within_bounds(blocks, block, 1, true);
@@ -125,11 +125,11 @@ TEST_P(BlockKernels, GatherGivesTheStoredValuesRoundedToThePageType) {
       Blocks blocks({.kv_heads = 2, .head_dim_k = 40, .head_dim_v = 24, .format = format}, 5,
                     page_type);
       blocks.fill_pages(2);
-      kernels().quantise_and_scatter(blocks.args(0), nullptr);
+      kernels().quantise_and_scatter(blocks.args(0));
       Blocks back(blocks.shape, 5, page_type);
       back.records = blocks.records;
       for (std::size_t i = 0; i < 5; ++i) back.record_pages[i] = back.records[i].data();
-      kernels().gather_and_dequantise(back.args(0), nullptr);
+      kernels().gather_and_dequantise(back.args(0));
       for (std::size_t block = 0; block < 5; ++block) {
         std::vector<float> stored;
         for (std::size_t i = 0; i < blocks.shape.k_page_elements(); ++i) {
@@ -148,12 +148,12 @@ TEST_P(BlockKernels, EveryByteOfTheLayerIsWrittenAndNoOther) {
         .kv_heads = 3, .head_dim_k = 24, .head_dim_v = 8, .format = format, .layers = 3};
     Blocks blocks(shape, 2, DType::f32);
     blocks.fill_pages(1);
-    kernels().quantise_and_scatter(blocks.args(1), nullptr);
+    kernels().quantise_and_scatter(blocks.args(1));
     // The same input over another poison: what differs was not written.
     Blocks other(shape, 2, DType::f32);
     other.fill_pages(1);
     for (auto& record : other.records) std::fill(record.begin(), record.end(), ~kPoison);
-    kernels().quantise_and_scatter(other.args(1), nullptr);
+    kernels().quantise_and_scatter(other.args(1));
 
     const RecordLayout& layout = blocks.layout;
     const std::size_t payload = layout.k_offset(1, 0);
@@ -175,14 +175,14 @@ TEST_P(BlockKernels, EveryByteOfTheLayerIsWrittenAndNoOther) {
 TEST_P(BlockKernels, GatherWritesEveryElementOfAPageAndNothingBeyond) {
   Blocks blocks({.kv_heads = 3, .head_dim_k = 24, .head_dim_v = 8}, 2, DType::f16);
   blocks.fill_pages(1);
-  kernels().quantise_and_scatter(blocks.args(0), nullptr);
+  kernels().quantise_and_scatter(blocks.args(0));
   for (std::size_t i = 0; i < 2; ++i) {
     blocks.k[i].assign(blocks.k[i].size() + 2, std::byte{0x7F});  // NaN in every element
     blocks.v[i].assign(blocks.v[i].size() + 2, std::byte{0x7F});
     blocks.k_pages[i] = blocks.k[i].data();
     blocks.v_pages[i] = blocks.v[i].data();
   }
-  kernels().gather_and_dequantise(blocks.args(0), nullptr);
+  kernels().gather_and_dequantise(blocks.args(0));
   for (const auto* pages : {&blocks.k, &blocks.v}) {
     for (const auto& page : *pages) {
       const auto values = unpacked(page, DType::f16);
@@ -200,8 +200,8 @@ TEST_P(BlockKernels, EveryIsaWritesTheSameRecord) {
     Blocks reference(shape, 4, DType::bf16);
     mine.fill_pages(3);
     reference.fill_pages(3);
-    kernels().quantise_and_scatter(mine.args(0), nullptr);
-    portable().quantise_and_scatter(reference.args(0), nullptr);
+    kernels().quantise_and_scatter(mine.args(0));
+    portable().quantise_and_scatter(reference.args(0));
     EXPECT_EQ(mine.records, reference.records);
   }
 }
@@ -221,8 +221,7 @@ class OneHead : public EveryIsa {
                                     .page_type = DType::f32,
                                     .k_pages = &page,
                                     .v_pages = &page,
-                                    .records = &record},
-                                   nullptr);
+                                    .records = &record});
   }
   float scale() const {
     float value = 0;

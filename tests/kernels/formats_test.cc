@@ -17,7 +17,7 @@ class Formats : public EveryIsa {
   std::vector<std::byte> converted(const std::vector<std::byte>& from, DType src, DType dst) {
     const std::size_t count = from.size() / bytes_of(src);
     std::vector<std::byte> to(count * bytes_of(dst));
-    kernels().convert(from.data(), src, to.data(), dst, count, nullptr);
+    kernels().convert(from.data(), src, to.data(), dst, count);
     return to;
   }
 };
@@ -143,11 +143,10 @@ TEST_P(Formats, AnyCountAtAnyAddressTouchesOnlyItsElements) {
       for (std::size_t count = 0; count <= 67; ++count) {
         constexpr std::byte kCanary{0xA5};
         std::vector<std::byte> to((count + 2) * bytes_of(dst), kCanary);
-        kernels().convert(from.data() + bytes_of(src), src, to.data() + bytes_of(dst), dst, count,
-                          nullptr);
+        kernels().convert(from.data() + bytes_of(src), src, to.data() + bytes_of(dst), dst, count);
         std::vector<std::byte> expected((count + 2) * bytes_of(dst), kCanary);
         portable().convert(from.data() + bytes_of(src), src, expected.data() + bytes_of(dst), dst,
-                           count, nullptr);
+                           count);
         ASSERT_EQ(to, expected);
         for (std::size_t i = 0; i < bytes_of(dst); ++i) {
           ASSERT_EQ(to[i], kCanary);
@@ -164,7 +163,7 @@ TEST_P(Formats, EveryIsaWritesTheSameBytes) {
     for (const DType dst : kTypes) {
       std::vector<std::byte> expected(elements.size() / bytes_of(src) * bytes_of(dst));
       portable().convert(elements.data(), src, expected.data(), dst,
-                         elements.size() / bytes_of(src), nullptr);
+                         elements.size() / bytes_of(src));
       EXPECT_EQ(converted(elements, src, dst), expected)
           << static_cast<int>(src) << " to " << static_cast<int>(dst);
     }

@@ -24,7 +24,7 @@ TEST_P(Gemm, MatchesADoublePrecisionProduct) {
       const auto packed_w = packed(random_floats(n * k, 3), type);
       const auto w = unpacked(packed_w, type);
       std::vector<float> out(rows * n);
-      kernels().gemm(x.data(), packed_w.data(), type, bias.data(), out.data(), rows, n, k, nullptr);
+      kernels().gemm(x.data(), packed_w.data(), type, bias.data(), out.data(), rows, n, k);
       for (std::size_t r = 0; r < rows; ++r) {
         for (std::size_t c = 0; c < n; ++c) {
           double expected = bias[c];
@@ -49,20 +49,19 @@ TEST_P(Gemm, ARowHasTheSameBitsAloneOrAmongOthersOnAnyNumberOfThreads) {
       std::vector<float> alone(rows * n);
       set_cpu_threads(1);
       for (std::size_t r = 0; r < rows; ++r) {
-        kernels().gemm(x.data() + r * k, w.data(), type, nullptr, alone.data() + r * n, 1, n, k,
-                       nullptr);
+        kernels().gemm(x.data() + r * k, w.data(), type, nullptr, alone.data() + r * n, 1, n, k);
       }
       for (const unsigned threads : {1U, 2U}) {
         set_cpu_threads(threads);
         std::vector<float> together(rows * n);
-        kernels().gemm(x.data(), w.data(), type, nullptr, together.data(), rows, n, k, nullptr);
+        kernels().gemm(x.data(), w.data(), type, nullptr, together.data(), rows, n, k);
         ASSERT_TRUE(same_bits(alone, together)) << threads << " threads";
       }
       for (const std::size_t first : {1, 5, 98}) {
         std::vector<float> rest(alone.begin() + first * n, alone.end());
         std::vector<float> out(rest.size());
         kernels().gemm(x.data() + first * k, w.data(), type, nullptr, out.data(), rows - first, n,
-                       k, nullptr);
+                       k);
         ASSERT_TRUE(same_bits(rest, out)) << "from row " << first;
       }
     }
@@ -76,7 +75,7 @@ TEST_P(Gemm, WritesNothingBesideItsOutput) {
   const auto x = random_floats(kRows * kK, 6);
   const auto w = packed(random_floats(kN * kK, 7), DType::bf16);
   std::vector<float> out(kRows * kN + 2, 12345.0F);
-  kernels().gemm(x.data(), w.data(), DType::bf16, nullptr, out.data() + 1, kRows, kN, kK, nullptr);
+  kernels().gemm(x.data(), w.data(), DType::bf16, nullptr, out.data() + 1, kRows, kN, kK);
   EXPECT_EQ(out.front(), 12345.0F);
   EXPECT_EQ(out.back(), 12345.0F);
 }
@@ -89,8 +88,8 @@ TEST_P(Gemm, AgreesWithThePortableOne) {
   const auto w = random_floats(kN * kK, 9);
   std::vector<float> out(kRows * kN);
   std::vector<float> expected(kRows * kN);
-  kernels().gemm(x.data(), w.data(), DType::f32, nullptr, out.data(), kRows, kN, kK, nullptr);
-  portable().gemm(x.data(), w.data(), DType::f32, nullptr, expected.data(), kRows, kN, kK, nullptr);
+  kernels().gemm(x.data(), w.data(), DType::f32, nullptr, out.data(), kRows, kN, kK);
+  portable().gemm(x.data(), w.data(), DType::f32, nullptr, expected.data(), kRows, kN, kK);
   for (std::size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out[i], expected[i], 2e-4);
 }
 

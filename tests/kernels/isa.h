@@ -47,14 +47,14 @@ inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) 
 inline std::vector<std::byte> packed(const std::vector<float>& values, DType type) {
   std::vector<std::byte> bytes(values.size() * bytes_of(type));
   cpu_kernels_named("portable")
-      ->convert(values.data(), DType::f32, bytes.data(), type, values.size(), nullptr);
+      ->convert(values.data(), DType::f32, bytes.data(), type, values.size());
   return bytes;
 }
 
 inline std::vector<float> unpacked(const std::vector<std::byte>& bytes, DType type) {
   std::vector<float> values(bytes.size() / bytes_of(type));
   cpu_kernels_named("portable")
-      ->convert(bytes.data(), type, values.data(), DType::f32, values.size(), nullptr);
+      ->convert(bytes.data(), type, values.data(), DType::f32, values.size());
   return values;
 }
 

@@ -66,8 +66,7 @@ KvSequence::KvSequence(const KvShape& shape, std::size_t tokens, unsigned seed)
                               .page_type = DType::f32,
                               .k_pages = k_pages.data(),
                               .v_pages = v_pages.data(),
-                              .records = records.data()},
-                             nullptr);
+                              .records = records.data()});
 }
 
 SequenceKv KvSequence::view(const std::vector<std::uint32_t>& positions) {

@@ -15,8 +15,7 @@ TEST_P(Rope, RotatesEachPairByPositionTimesFrequency) {
     const auto frequencies = rope_inverse_frequencies(dim, 10000, {});
     const auto before = random_floats(positions.size() * kHeads * dim, dim);
     auto x = before;
-    kernels().rope(x.data(), positions.size(), kHeads, dim, positions.data(), frequencies.data(),
-                   nullptr);
+    kernels().rope(x.data(), positions.size(), kHeads, dim, positions.data(), frequencies.data());
     for (std::size_t i = 0; i < x.size(); ++i) {
       const std::size_t in_head = i % dim;
       const std::size_t pair = in_head % (dim / 2);
@@ -40,10 +39,9 @@ TEST_P(Rope, ARowHasTheSameBitsAloneOrAmongOthers) {
   for (std::uint32_t row = 0; row < kRows; ++row) positions[row] = row * 31;
   auto together = random_floats(kRows * kRowFloats, 1);
   auto alone = together;
-  kernels().rope(together.data(), kRows, 8, 64, positions.data(), frequencies.data(), nullptr);
+  kernels().rope(together.data(), kRows, 8, 64, positions.data(), frequencies.data());
   for (std::size_t row = 0; row < kRows; ++row) {
-    kernels().rope(alone.data() + row * kRowFloats, 1, 8, 64, &positions[row], frequencies.data(),
-                   nullptr);
+    kernels().rope(alone.data() + row * kRowFloats, 1, 8, 64, &positions[row], frequencies.data());
   }
   EXPECT_TRUE(same_bits(together, alone));
 }

@@ -16,14 +16,14 @@ TEST_P(Threads, SeveralEnginesMayComputeAtOnce) {
   const auto w = random_floats(kN * kK, 2);
   std::vector<float> expected(kRows * kN);
   set_cpu_threads(1);
-  kernels().gemm(x.data(), w.data(), DType::f32, nullptr, expected.data(), kRows, kN, kK, nullptr);
+  kernels().gemm(x.data(), w.data(), DType::f32, nullptr, expected.data(), kRows, kN, kK);
   set_cpu_threads(3);
   std::vector<std::vector<float>> outs(4, std::vector<float>(kRows * kN));
   std::vector<std::thread> engines;
   for (auto& out : outs) {
     engines.emplace_back([&, this] {
       for (int i = 0; i < 20; ++i) {
-        kernels().gemm(x.data(), w.data(), DType::f32, nullptr, out.data(), kRows, kN, kK, nullptr);
+        kernels().gemm(x.data(), w.data(), DType::f32, nullptr, out.data(), kRows, kN, kK);
       }
     });
   }

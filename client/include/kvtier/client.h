@@ -40,15 +40,10 @@
 #include "kvtier/namespace.h"
 #include "kvtier/record_layout.h"
 #include "kvtier/result.h"
+#include "kvtier/stream.h"
 #include "kvtier/tier.h"
 
 namespace kvtier {
-
-// The engine's stream that copies are ordered on. Null for the CPU backend, whose copies run on the
-// client's copy thread and whose waits block the calling thread.
-struct Stream {
-  void* handle = nullptr;
-};
 
 // The engine's memory for `blocks` blocks, owned by the engine and untouched by it while a load or
 // a write-back that names it is in progress. Exactly one of the two forms:
@@ -93,7 +88,7 @@ class Load {
   std::span<std::byte* const> records() const noexcept;
 
   // After it, layer `layer` of all blocks() is in the pages for work on `stream`.
-  void wait_layer(std::uint32_t layer, Stream stream = {});
+  void wait_layer(std::uint32_t layer, StreamView stream = {});
   // Whether all copies have ended, so that finish() will not wait.
   bool ended() const noexcept;
 
@@ -131,7 +126,7 @@ class Lease {
 
   // Starts copying the leading blocks that are in memory now, at most as many as `pages` holds.
   // Errors: stale (lease lost), invalid (pages).
-  Result<Load> load_into(const Pages& pages, Stream stream = {});
+  Result<Load> load_into(const Pages& pages, StreamView stream = {});
 
   // Whether the daemon still holds these blocks for us.
   bool held() const noexcept;
@@ -194,7 +189,7 @@ class Cache {
   // `tokens`, which begins at the prefix's first token and covers them. Blocks already cached are
   // skipped; with no free slot, no daemon or too much queued, blocks are dropped and counted.
   virtual WriteBack write_back(std::span<const Token> tokens, std::uint32_t first_block,
-                               const Pages& pages, Stream stream = {}) noexcept = 0;
+                               const Pages& pages, StreamView stream = {}) noexcept = 0;
 
  protected:
   static Lease make_lease(std::shared_ptr<Lease::State> state) noexcept;

@@ -21,13 +21,13 @@ class HostMemory : public KvMemory {
     return static_cast<std::byte*>(at);
   }
   void free(std::byte* at, std::size_t bytes) noexcept override { ::munmap(at, bytes); }
-  void copy(std::byte* to, const std::byte* from, std::size_t bytes, Stream) override {
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes, StreamView) override {
     std::memcpy(to, from, bytes);
   }
-  void read(std::byte* host, const std::byte* from, std::size_t bytes, Stream) override {
+  void read(std::byte* host, const std::byte* from, std::size_t bytes, StreamView) override {
     std::memcpy(host, from, bytes);
   }
-  void write(std::byte* to, const std::byte* host, std::size_t bytes, Stream) override {
+  void write(std::byte* to, const std::byte* host, std::size_t bytes, StreamView) override {
     std::memcpy(to, host, bytes);
   }
   DType exact_type() const noexcept override { return DType::f32; }

@@ -20,10 +20,12 @@ class KvMemory {
   virtual void free(std::byte* at, std::size_t bytes) noexcept = 0;
 
   // Copies between what allocate() returned, after and before the work on `stream`.
-  virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) = 0;
+  virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes, StreamView stream) = 0;
   // Likewise between it and host memory, which may change or go once these return.
-  virtual void read(std::byte* host, const std::byte* from, std::size_t bytes, Stream stream) = 0;
-  virtual void write(std::byte* to, const std::byte* host, std::size_t bytes, Stream stream) = 0;
+  virtual void read(std::byte* host, const std::byte* from, std::size_t bytes,
+                    StreamView stream) = 0;
+  virtual void write(std::byte* to, const std::byte* host, std::size_t bytes,
+                     StreamView stream) = 0;
 
   // What the backend keeps K and V in before they are stored: f32 or bf16.
   virtual DType exact_type() const noexcept = 0;

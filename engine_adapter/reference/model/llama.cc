@@ -44,7 +44,7 @@ Result<void> Llama::step(std::span<const StepInput> inputs, std::span<float> log
   }
   plan(inputs);
   kernels_.embed(ids_.data(), weights_.embedding.data, weights_.embedding.type, hidden_.data(),
-                 rows_, config_.hidden_size, nullptr);
+                 rows_, config_.hidden_size);
   for (std::uint32_t layer = 0; layer < config_.layers; ++layer) {
     attend(layer, weights_.layers[layer], gate);
     feed_forward(weights_.layers[layer]);
@@ -84,7 +84,7 @@ Result<void> Llama::step_and_tell(std::span<const StepInput> inputs,
   };
   log_sums_.resize(questions.size());
   if (std::ranges::any_of(questions, wants_sum)) {
-    kernels_.log_sum_exp(logits_.data(), log_sums_.data(), questions.size(), vocab, nullptr);
+    kernels_.log_sum_exp(logits_.data(), log_sums_.data(), questions.size(), vocab);
   }
   for (std::size_t row = 0; row < questions.size(); ++row) {
     const RowQuestion& question = questions[row];
@@ -171,8 +171,8 @@ void Llama::touch(const StepInput& input, std::uint32_t first_row, std::size_t f
 }
 
 void Llama::apply(const Linear& linear, const float* in, float* out, std::size_t n, std::size_t k) {
-  kernels_.gemm(in, linear.weight.data, linear.weight.type, linear.bias_or_null(), out, rows_, n, k,
-                nullptr);
+  kernels_.gemm(in, linear.weight.data, linear.weight.type, linear.bias_or_null(), out, rows_, n,
+                k);
 }
 
 void Llama::attend(std::uint32_t layer, const LlamaLayer& weights, const LayerGate& gate) {
@@ -180,22 +180,21 @@ void Llama::attend(std::uint32_t layer, const LlamaLayer& weights, const LayerGa
   const std::size_t q_size = std::size_t{config_.heads} * config_.head_dim;
   const std::size_t kv_size = std::size_t{config_.kv_heads} * config_.head_dim;
   kernels_.rms_norm(hidden_.data(), weights.input_norm.data(), normed_.data(), rows_, hidden,
-                    config_.rms_norm_eps, nullptr);
+                    config_.rms_norm_eps);
   apply(weights.q, normed_.data(), q_.data(), q_size, hidden);
   apply(weights.k, normed_.data(), k_.data(), kv_size, hidden);
   apply(weights.v, normed_.data(), v_.data(), kv_size, hidden);
   if (config_.qk_norm) {
     kernels_.rms_norm(q_.data(), weights.q_norm.data(), q_.data(),
-                      std::size_t{rows_} * config_.heads, config_.head_dim, config_.rms_norm_eps,
-                      nullptr);
+                      std::size_t{rows_} * config_.heads, config_.head_dim, config_.rms_norm_eps);
     kernels_.rms_norm(k_.data(), weights.k_norm.data(), k_.data(),
-                      std::size_t{rows_} * config_.kv_heads, config_.head_dim, config_.rms_norm_eps,
-                      nullptr);
+                      std::size_t{rows_} * config_.kv_heads, config_.head_dim,
+                      config_.rms_norm_eps);
   }
   kernels_.rope(q_.data(), rows_, config_.heads, config_.head_dim, positions_.data(),
-                inverse_frequencies_.data(), nullptr);
+                inverse_frequencies_.data());
   kernels_.rope(k_.data(), rows_, config_.kv_heads, config_.head_dim, positions_.data(),
-                inverse_frequencies_.data(), nullptr);
+                inverse_frequencies_.data());
   store_kv(layer);
   if (gate) gate(layer);
   kernels_.attention({.layout = &layout_,
@@ -208,10 +207,9 @@ void Llama::attend(std::uint32_t layer, const LlamaLayer& weights, const LayerGa
                       .out = attended_.data(),
                       .positions = positions_.data(),
                       .row_sequence = row_sequence_.data(),
-                      .sequences = sequences_.data()},
-                     nullptr);
+                      .sequences = sequences_.data()});
   apply(weights.o, attended_.data(), projected_.data(), hidden, q_size);
-  kernels_.add(hidden_.data(), projected_.data(), rows_ * hidden, nullptr);
+  kernels_.add(hidden_.data(), projected_.data(), rows_ * hidden);
 }
 
 // The step's K and V of one layer: into the exact pages, and from those that are full into their
@@ -246,20 +244,19 @@ void Llama::store_kv(std::uint32_t layer) {
                                  .page_type = DType::f32,
                                  .k_pages = completed_k_.data(),
                                  .v_pages = completed_v_.data(),
-                                 .records = completed_records_.data()},
-                                nullptr);
+                                 .records = completed_records_.data()});
 }
 
 void Llama::feed_forward(const LlamaLayer& weights) {
   const std::size_t hidden = config_.hidden_size;
   const std::size_t inner = config_.intermediate_size;
   kernels_.rms_norm(hidden_.data(), weights.post_attention_norm.data(), normed_.data(), rows_,
-                    hidden, config_.rms_norm_eps, nullptr);
+                    hidden, config_.rms_norm_eps);
   apply(weights.gate, normed_.data(), gate_.data(), inner, hidden);
   apply(weights.up, normed_.data(), up_.data(), inner, hidden);
-  kernels_.swiglu(gate_.data(), up_.data(), gate_.data(), rows_ * inner, nullptr);
+  kernels_.swiglu(gate_.data(), up_.data(), gate_.data(), rows_ * inner);
   apply(weights.down, gate_.data(), projected_.data(), hidden, inner);
-  kernels_.add(hidden_.data(), projected_.data(), rows_ * hidden, nullptr);
+  kernels_.add(hidden_.data(), projected_.data(), rows_ * hidden);
 }
 
 void Llama::project_logits(std::span<const StepInput> inputs, std::span<float> logits) {
@@ -275,9 +272,9 @@ void Llama::project_logits(std::span<const StepInput> inputs, std::span<float> l
   if (wanted == 0) return;
   KVTIER_CHECK(logits.size() >= wanted * config_.vocab_size);
   kernels_.rms_norm(projected_.data(), weights_.norm.data(), normed_.data(), wanted, hidden,
-                    config_.rms_norm_eps, nullptr);
+                    config_.rms_norm_eps);
   kernels_.gemm(normed_.data(), weights_.head.data, weights_.head.type, nullptr, logits.data(),
-                wanted, config_.vocab_size, hidden, nullptr);
+                wanted, config_.vocab_size, hidden);
 }
 
 }  // namespace kvtier::engine

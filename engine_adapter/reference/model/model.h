@@ -85,7 +85,7 @@ class Model {
                                      std::span<RowAnswer> answers, const LayerGate& gate = {}) = 0;
 
   // What the steps are ordered on.
-  virtual Stream stream() const noexcept { return {}; }
+  virtual StreamView stream() const noexcept { return {}; }
   // Returns once every step has been computed.
   virtual void wait() {}
   // Whether a step is still being computed. Does not wait.

@@ -77,17 +77,18 @@ std::size_t PagePool::exact_bytes() const noexcept {
          (layout_.head_dim_k + layout_.head_dim_v) * bytes_of(memory_.exact_type());
 }
 
-void PagePool::copy_exact(ExactBlock to, ExactBlock from, Stream stream) {
+void PagePool::copy_exact(ExactBlock to, ExactBlock from, StreamView stream) {
   memory_.copy(to.values, from.values, exact_bytes(), stream);
 }
 
-std::vector<std::byte> PagePool::save_exact(ExactBlock block, Stream stream) const {
+std::vector<std::byte> PagePool::save_exact(ExactBlock block, StreamView stream) const {
   std::vector<std::byte> values(exact_bytes());
   memory_.read(values.data(), block.values, values.size(), stream);
   return values;
 }
 
-void PagePool::restore_exact(ExactBlock block, std::span<const std::byte> values, Stream stream) {
+void PagePool::restore_exact(ExactBlock block, std::span<const std::byte> values,
+                             StreamView stream) {
   KVTIER_CHECK(values.size() == exact_bytes());
   memory_.write(block.values, values.data(), values.size(), stream);
 }

@@ -55,10 +55,10 @@ class PagePool {
   std::size_t exact_made() const noexcept { return exact_made_; }
   void release_exact(ExactBlock block) noexcept { exact_free_.push_back(block); }
 
-  void copy_exact(ExactBlock to, ExactBlock from, Stream stream);
+  void copy_exact(ExactBlock to, ExactBlock from, StreamView stream);
   // The values of `block` in host memory, and back.
-  std::vector<std::byte> save_exact(ExactBlock block, Stream stream) const;
-  void restore_exact(ExactBlock block, std::span<const std::byte> values, Stream stream);
+  std::vector<std::byte> save_exact(ExactBlock block, StreamView stream) const;
+  void restore_exact(ExactBlock block, std::span<const std::byte> values, StreamView stream);
 
   const RecordLayout& layout() const noexcept { return layout_; }
   std::uint32_t pages() const noexcept { return static_cast<std::uint32_t>(references_.size()); }

@@ -89,7 +89,7 @@ void Sequence::adopt(std::span<const Token> tokens) {
   for (std::uint32_t block = first; block < blocks_complete(); ++block) push_key(block);
 }
 
-Result<void> Sequence::copy_from(const Sequence& other, Stream stream) {
+Result<void> Sequence::copy_from(const Sequence& other, StreamView stream) {
   KVTIER_CHECK(tokens_.empty() && pages_.empty() && tokens_max_ >= other.length());
   if (auto made = make_exact(); !made) return made;
   tokens_.assign(other.tokens_.begin(), other.tokens_.end());
@@ -106,7 +106,7 @@ Result<void> Sequence::copy_from(const Sequence& other, Stream stream) {
 }
 
 Result<void> Sequence::restore_open(std::span<const Token> tokens,
-                                    std::span<const std::byte> values, Stream stream) {
+                                    std::span<const std::byte> values, StreamView stream) {
   KVTIER_CHECK(length() % layout_.block_tokens == 0 && tokens.size() < layout_.block_tokens);
   if (auto made = make_exact(); !made) return made;
   pool_.restore_exact(open_block(), values, stream);

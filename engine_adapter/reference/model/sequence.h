@@ -55,11 +55,11 @@ class Sequence {
 
   // Becomes, empty as it is, what `other` is; complete blocks are shared, the open one is copied on
   // `stream`. Errors: no_space.
-  Result<void> copy_from(const Sequence& other, Stream stream);
+  Result<void> copy_from(const Sequence& other, StreamView stream);
   // The open block's tokens and exact values come back into a sequence that has none open.
   // Errors: no_space.
   Result<void> restore_open(std::span<const Token> tokens, std::span<const std::byte> values,
-                            Stream stream);
+                            StreamView stream);
 
   // For the model, during a step that appends tokens: the block that is open before it, and where
   // the one goes that will be open after it. Good once something is reserved.

@@ -35,7 +35,7 @@ struct LaunchShape {
   std::size_t shared_bytes = 0;
 };
 template <typename... Params, typename... Args>
-void launch_dependent(void (*kernel)(Params...), const LaunchShape& shape, Stream stream,
+void launch_dependent(void (*kernel)(Params...), const LaunchShape& shape, StreamView stream,
                       const Args&... args) {
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -44,7 +44,7 @@ void launch_dependent(void (*kernel)(Params...), const LaunchShape& shape, Strea
   config.gridDim = shape.grid;
   config.blockDim = dim3(shape.threads);
   config.dynamicSmemBytes = shape.shared_bytes;
-  config.stream = stream;
+  config.stream = stream.get();
   config.attrs = &attribute;
   config.numAttrs = compute_capability() >= 90 ? 1 : 0;
   check(cudaLaunchKernelEx(&config, kernel, args...), "launch of a dependent kernel");

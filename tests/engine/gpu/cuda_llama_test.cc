@@ -191,7 +191,7 @@ TEST_F(GpuLlama, TellsOfItsLogitsWhatTheCpuWouldTell) {
   const auto logits = logits_of(*engine.model, *engine.pool, prompt, 1024, 3);
   const std::size_t vocab = model_->config.vocab_size;
   std::vector<double> sums(3);
-  kernels::cpu_kernels().log_sum_exp(logits.data(), sums.data(), 3, vocab, nullptr);
+  kernels::cpu_kernels().log_sum_exp(logits.data(), sums.data(), 3, vocab);
   const std::vector<Choice> choices{{{.temperature = 0}, 0},
                                     {{.temperature = 1, .top_k = 40}, 0.3},
                                     {{.temperature = 1, .top_p = 0.9}, 0.8}};

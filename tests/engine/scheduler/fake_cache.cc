@@ -64,7 +64,7 @@ void Lease::release() noexcept {
   state_.reset();
 }
 
-Result<Load> Lease::load_into(const Pages& pages, Stream) {
+Result<Load> Lease::load_into(const Pages& pages, StreamView) {
   FakeCache& cache = *state_->cache;
   if (cache.load_error) return make_error(*cache.load_error, "ordered by the test");
   auto load = std::make_shared<Load::State>();
@@ -101,7 +101,7 @@ std::span<const BlockFault> Load::faults() const noexcept {
 std::span<std::byte* const> Load::records() const noexcept {
   return state_->pages;
 }
-void Load::wait_layer(std::uint32_t layer, Stream) {
+void Load::wait_layer(std::uint32_t layer, StreamView) {
   state_->cache->layers_waited.push_back(layer);
 }
 bool Load::ended() const noexcept {
@@ -195,7 +195,7 @@ void FakeCache::drop(std::size_t nth) {
 }
 
 WriteBack FakeCache::write_back(std::span<const Token> tokens, std::uint32_t first_block,
-                                const Pages& pages, Stream) noexcept {
+                                const Pages& pages, StreamView) noexcept {
   const auto keys = chain_keys(id_, layout_.block_tokens, tokens);
   KVTIER_CHECK(first_block + pages.records.size() <= keys.size());
   std::uint32_t accepted = 0;

@@ -22,7 +22,7 @@ class FakeCache : public Cache {
   using Cache::lease;
   Result<Lease> lease(std::span<const Token> tokens, BlockRange range, Deadline deadline) override;
   WriteBack write_back(std::span<const Token> tokens, std::uint32_t first_block, const Pages& pages,
-                       Stream stream) noexcept override;
+                       StreamView stream) noexcept override;
 
   std::map<Key, std::vector<std::byte>> records;
   std::map<Key, int> writes;          // how often each block was offered

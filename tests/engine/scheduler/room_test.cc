@@ -20,13 +20,13 @@ class BoundedMemory final : public KvMemory {
     used_ -= bytes;
     host_memory().free(at, bytes);
   }
-  void copy(std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) override {
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes, StreamView stream) override {
     host_memory().copy(to, from, bytes, stream);
   }
-  void read(std::byte* host, const std::byte* from, std::size_t bytes, Stream stream) override {
+  void read(std::byte* host, const std::byte* from, std::size_t bytes, StreamView stream) override {
     host_memory().read(host, from, bytes, stream);
   }
-  void write(std::byte* to, const std::byte* host, std::size_t bytes, Stream stream) override {
+  void write(std::byte* to, const std::byte* host, std::size_t bytes, StreamView stream) override {
     host_memory().write(to, host, bytes, stream);
   }
   DType exact_type() const noexcept override { return host_memory().exact_type(); }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 
+#include "kernels/cuda/stream.h"
 #include "kernels/table.h"
 #include "tests/gpu/attention/device_array.h"
 #include "tests/gpu/attention/seen_sequence.h"
@@ -119,8 +120,7 @@ class DecodeCase {
                              .out = out.data(),
                              .positions = positions_.data(),
                              .row_sequence = row_sequence_.data(),
-                             .sequences = views.data()},
-                            nullptr);
+                             .sequences = views.data()});
     return out;
   }
 
@@ -153,24 +153,23 @@ class DecodeCase {
   }
 
   static void launch(const DecodeAttentionArgs& args, bool as_graph) {
-    cudaStream_t stream = nullptr;
-    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+    const Stream stream(Stream::Priority::normal);
     if (as_graph) {
       cudaGraph_t graph = nullptr;
       cudaGraphExec_t instance = nullptr;
-      check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin capture");
-      decode_attention(args, stream);
-      check(cudaStreamEndCapture(stream, &graph), "end capture");
+      check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal),
+            "begin capture");
+      decode_attention(args, stream.view());
+      check(cudaStreamEndCapture(stream.get(), &graph), "end capture");
       check(cudaGraphInstantiate(&instance, graph, 0), "instantiate");
-      check(cudaGraphLaunch(instance, stream), "launch of a graph");
-      check(cudaStreamSynchronize(stream), "decode_attention in a graph");
+      check(cudaGraphLaunch(instance, stream.get()), "launch of a graph");
+      check(cudaStreamSynchronize(stream.get()), "decode_attention in a graph");
       check(cudaGraphExecDestroy(instance), "destroy");
       check(cudaGraphDestroy(graph), "destroy");
     } else {
-      decode_attention(args, stream);
-      check(cudaStreamSynchronize(stream), "decode_attention");
+      decode_attention(args, stream.view());
+      check(cudaStreamSynchronize(stream.get()), "decode_attention");
     }
-    check(cudaStreamDestroy(stream), "destroy");
   }
 
   KvShape shape_;

@@ -18,8 +18,8 @@ __global__ void late_writer(std::byte* to, const std::byte* from, std::size_t by
 
 }  // namespace
 
-void write_late(std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) {
-  late_writer<<<1, kThreads, 0, stream>>>(to, from, bytes);
+void write_late(std::byte* to, const std::byte* from, std::size_t bytes, StreamView stream) {
+  late_writer<<<1, kThreads, 0, stream.get()>>>(to, from, bytes);
   check_launch("write_late");
 }
 

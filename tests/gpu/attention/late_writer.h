@@ -10,6 +10,6 @@
 
 namespace kvtier::kernels::cuda {
 
-void write_late(std::byte* to, const std::byte* from, std::size_t bytes, Stream stream);
+void write_late(std::byte* to, const std::byte* from, std::size_t bytes, StreamView stream);
 
 }  // namespace kvtier::kernels::cuda

@@ -69,7 +69,7 @@ class PrefillCase {
     args.pages = pages.get();
     args.row_page = row_page.get();
     args.portable = portable_;
-    prefill_attention(args, nullptr);
+    prefill_attention(args, StreamView());
     check(cudaStreamSynchronize(nullptr), "prefill_attention");
     return out.values();
   }
@@ -107,8 +107,7 @@ class PrefillCase {
                              .out = out.data(),
                              .positions = positions.data(),
                              .row_sequence = row_sequence.data(),
-                             .sequences = &sequence_.view},
-                            nullptr);
+                             .sequences = &sequence_.view});
     return out;
   }
 

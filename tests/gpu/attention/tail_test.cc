@@ -79,12 +79,12 @@ class TailCase {
       const DeviceArray<std::byte> right(records_->values());
       check(cudaMemset(records_->get() + begin, 0, end - begin), "cudaMemset");
       check(cudaDeviceSynchronize(), "cudaMemset");
-      write_late(records_->get() + begin, right.get() + begin, end - begin, nullptr);
-      tail_attention(args, nullptr);
+      write_late(records_->get() + begin, right.get() + begin, end - begin, StreamView());
+      tail_attention(args, StreamView());
       check(cudaStreamSynchronize(nullptr), "tail_attention");
       return out.values();
     }
-    tail_attention(args, nullptr);
+    tail_attention(args, StreamView());
     check(cudaStreamSynchronize(nullptr), "tail_attention");
     return out.values();
   }

@@ -115,14 +115,11 @@ CudaLlama::CudaLlama(const ModelConfig& config, const RecordLayout& layout,
   void* at = nullptr;
   kc::check(cudaMallocHost(&at, kChoicesMax * sizeof(Token)), "cudaMallocHost");
   tokens_host_ = static_cast<Token*>(at);
-  kc::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
+  stream_ = kc::Stream(kc::Stream::Priority::normal);
 }
 
 CudaLlama::~CudaLlama() {
-  if (stream_ != nullptr) {
-    cudaStreamSynchronize(stream_);
-    cudaStreamDestroy(stream_);
-  }
+  cudaStreamSynchronize(stream_.get());
   drop_graphs();
   cudaFreeHost(tokens_host_);
 }
@@ -139,11 +136,11 @@ PlanShape CudaLlama::plan_shape() {
 }
 
 void CudaLlama::wait() {
-  kc::check(cudaStreamSynchronize(stream_), "a step");
+  kc::check(cudaStreamSynchronize(stream_.get()), "a step");
 }
 
 bool CudaLlama::computing() {
-  const cudaError_t state = cudaStreamQuery(stream_);
+  const cudaError_t state = cudaStreamQuery(stream_.get());
   if (state == cudaErrorNotReady) return true;
   kc::check(state, "a step");
   return false;
@@ -202,7 +199,7 @@ Result<const CudaPlan*> CudaLlama::plan(std::span<const StepInput> inputs,
   KVTIER_CHECK(rows > 0 && rows <= options_.rows_max);
   const CudaPlan& plan = planner_->plan(inputs, choices, padded_rows);
   make_room(plan, !choices.empty());
-  planner_->send(stream_);
+  planner_->send(stream());
   return &plan;
 }
 
@@ -244,7 +241,7 @@ Result<void> CudaLlama::step_for_answers(std::span<const StepInput> inputs,
   if (!planned) return planned.error();
   KVTIER_CHECK((*planned)->logit_rows == questions.size());
   forward(**planned, gate);
-  teller_.tell(logits_.get(), config_.vocab_size, questions, answers, stream_);
+  teller_.tell(logits_.get(), config_.vocab_size, questions, answers, stream());
   return {};
 }
 
@@ -257,7 +254,7 @@ Result<void> CudaLlama::step_for_logits(std::span<const StepInput> inputs, std::
   if (wanted == 0) return {};
   KVTIER_CHECK(logits.size() >= wanted);
   kc::check(cudaMemcpyAsync(logits.data(), logits_.get(), wanted * sizeof(float),
-                            cudaMemcpyDeviceToHost, stream_),
+                            cudaMemcpyDeviceToHost, stream_.get()),
             "cudaMemcpyAsync");
   wait();
   return {};
@@ -286,7 +283,7 @@ Result<void> CudaLlama::step_for_tokens(std::span<const StepInput> inputs,
       static_cast<std::size_t>(std::ranges::count(inputs, 1U, &StepInput::logit_rows));
   KVTIER_CHECK(chosen > 0);
   kc::check(cudaMemcpyAsync(tokens_host_, tokens_.get(), chosen * sizeof(Token),
-                            cudaMemcpyDeviceToHost, stream_),
+                            cudaMemcpyDeviceToHost, stream_.get()),
             "cudaMemcpyAsync");
   wait();
   const Token* next = tokens_host_;
@@ -305,16 +302,16 @@ void CudaLlama::replay(const CudaPlan& plan, std::uint32_t padded_rows) {
     if (rows_seen_.insert(padded_rows).second) return forward(plan, {});
     cudaGraph_t captured = nullptr;
     cudaGraphExec_t made = nullptr;
-    kc::check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
+    kc::check(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeThreadLocal),
               "cudaStreamBeginCapture");
     forward(plan, {});
-    kc::check(cudaStreamEndCapture(stream_, &captured), "cudaStreamEndCapture");
+    kc::check(cudaStreamEndCapture(stream_.get(), &captured), "cudaStreamEndCapture");
     const cudaError_t code = cudaGraphInstantiate(&made, captured, 0);
     cudaGraphDestroy(captured);
     kc::check(code, "cudaGraphInstantiate");
     graph = graphs_.emplace(key, made).first;
   }
-  kc::check(cudaGraphLaunch(graph->second, stream_), "cudaGraphLaunch");
+  kc::check(cudaGraphLaunch(graph->second, stream_.get()), "cudaGraphLaunch");
 }
 
 void CudaLlama::forward(const CudaPlan& plan, const LayerGate& gate) {
@@ -324,13 +321,13 @@ void CudaLlama::forward(const CudaPlan& plan, const LayerGate& gate) {
   const std::size_t q_size = std::size_t{config_.heads} * config_.head_dim;
   if (plan.completed != 0) {
     kc::copy_pieces(plan.headers_from, plan.headers_to, plan.completed, 0, header_bytes(layout_), 0,
-                    stream_);
+                    stream());
   }
-  kc::embed(plan.ids, weights_.embedding.get(), a.residual.get(), rows, hidden, stream_);
+  kc::embed(plan.ids, weights_.embedding.get(), a.residual.get(), rows, hidden, stream());
   for (std::uint32_t i = 0; i < config_.layers; ++i) {
     const CudaLayer& layer = weights_.layers[i];
     kc::add_rms_norm(a.residual.get(), i == 0 ? nullptr : a.projected.get(), layer.input_norm.get(),
-                     a.normed.get(), rows, hidden, config_.rms_norm_eps, stream_);
+                     a.normed.get(), rows, hidden, config_.rms_norm_eps, stream());
     project_qkv(i, plan);
     // K and V are all that a step without logits leaves.
     if (plan.logit_rows == 0 && i + 1 == config_.layers) return;
@@ -338,7 +335,7 @@ void CudaLlama::forward(const CudaPlan& plan, const LayerGate& gate) {
     attend(i, plan);
     project(plan, layer.o, a.attended.get(), a.projected.get(), hidden, q_size);
     kc::add_rms_norm(a.residual.get(), a.projected.get(), layer.post_attention_norm.get(),
-                     a.normed.get(), rows, hidden, config_.rms_norm_eps, stream_);
+                     a.normed.get(), rows, hidden, config_.rms_norm_eps, stream());
     feed_forward(plan, layer);
   }
   project_logits(plan);
@@ -347,7 +344,7 @@ void CudaLlama::forward(const CudaPlan& plan, const LayerGate& gate) {
 void CudaLlama::project(const CudaPlan& plan, const CudaLinear& linear, const Bf16* in, Bf16* out,
                         std::size_t n, std::size_t k) {
   gemm_.run(in, linear.weight.get(), linear.bias.size() != 0 ? linear.bias.get() : nullptr, out,
-            plan.step.rows, n, k, stream_, plan.prompt ? kc::Tuning::prompt : kc::Tuning::rows);
+            plan.step.rows, n, k, stream(), plan.prompt ? kc::Tuning::prompt : kc::Tuning::rows);
 }
 
 // Q to be attended with; K and V into exact pages, and from those that are full into their records.
@@ -368,10 +365,10 @@ void CudaLlama::project_qkv(std::uint32_t layer, const CudaPlan& plan) {
                 .k_norm = config_.qk_norm ? weights.k_norm.get() : nullptr,
                 .epsilon = config_.rms_norm_eps,
                 .inverse_frequencies = inverse_frequencies_.get()},
-               stream_);
+               stream());
   if (plan.completed != 0) {
     kc::quantise_pages(layout_, layer, plan.step.pages, plan.completed_pages,
-                       plan.completed_records, plan.completed, stream_);
+                       plan.completed_records, plan.completed, stream());
   }
 }
 
@@ -402,7 +399,7 @@ void CudaLlama::attend_alone(std::uint32_t layer, const CudaPlan& plan) {
                         .q = activations_->q.get(),
                         .out = activations_->attended.get(),
                         .workspace = attention_workspace_.get()},
-                       stream_);
+                       stream());
 }
 
 void CudaLlama::attend_tail(std::uint32_t layer, const CudaPlan& plan, const PrefillPiece& piece) {
@@ -419,7 +416,7 @@ void CudaLlama::attend_tail(std::uint32_t layer, const CudaPlan& plan, const Pre
                       .pages = plan.step.pages,
                       .row_page = plan.step.row_page + piece.first_row,
                       .workspace = attention_workspace_.get()},
-                     stream_);
+                     stream());
 }
 
 // The earlier blocks are dequantised anew in every layer and step: memory traffic of a few per
@@ -430,7 +427,7 @@ void CudaLlama::attend_piece(std::uint32_t layer, const CudaPlan& plan, const Pr
   const std::uint64_t stride = std::uint64_t{blocks} * kc::kTileTokens;
   if (blocks != 0) {
     kc::gather_stored(layout_, layer, plan.tables[piece.sequence], 0, blocks, stored_k_.get(),
-                      stored_v_.get(), stride, stream_);
+                      stored_v_.get(), stride, stream());
   }
   kc::PrefillAttentionArgs args;
   args.layer = layer;
@@ -447,7 +444,7 @@ void CudaLlama::attend_piece(std::uint32_t layer, const CudaPlan& plan, const Pr
   args.tokens_stride = stride;
   args.pages = plan.step.pages;
   args.row_page = plan.step.row_page + piece.first_row;
-  kc::prefill_attention(args, stream_);
+  kc::prefill_attention(args, stream());
 }
 
 void CudaLlama::feed_forward(const CudaPlan& plan, const CudaLayer& layer) {
@@ -455,7 +452,7 @@ void CudaLlama::feed_forward(const CudaPlan& plan, const CudaLayer& layer) {
   const std::size_t hidden = config_.hidden_size;
   const std::size_t inner = config_.intermediate_size;
   project(plan, layer.gate_up, a.normed.get(), a.gate_up.get(), 2 * inner, hidden);
-  kc::swiglu(a.gate_up.get(), a.inner.get(), plan.step.rows, inner, stream_);
+  kc::swiglu(a.gate_up.get(), a.inner.get(), plan.step.rows, inner, stream());
   project(plan, layer.down, a.inner.get(), a.projected.get(), hidden, inner);
 }
 
@@ -464,12 +461,12 @@ void CudaLlama::project_logits(const CudaPlan& plan) {
   Activations& a = *activations_;
   kc::gather_rms_norm(a.residual.get(), a.projected.get(), plan.logit_index, weights_.norm.get(),
                       a.normed.get(), plan.logit_rows, config_.hidden_size, config_.rms_norm_eps,
-                      stream_);
+                      stream());
   gemm_.run(a.normed.get(), weights_.head(), logits_.get(), plan.logit_rows, config_.vocab_size,
-            config_.hidden_size, stream_);
+            config_.hidden_size, stream());
   if (plan.samples == nullptr) return;
   kc::sample(logits_.get(), plan.samples, tokens_.get(), plan.logit_rows, config_.vocab_size,
-             sample_workspace_.get(), stream_);
+             sample_workspace_.get(), stream());
 }
 
 }  // namespace kvtier::engine::cuda

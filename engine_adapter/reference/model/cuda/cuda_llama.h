@@ -18,6 +18,7 @@
 #include "engine_adapter/reference/model/cuda/cuda_weights.h"
 #include "engine_adapter/reference/model/model.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/stream.h"
 
 namespace kvtier::engine::cuda {
 
@@ -48,7 +49,7 @@ class CudaLlama : public Model {
                              std::span<const RowQuestion> questions, std::span<RowAnswer> answers,
                              const LayerGate& gate = {}) override;
 
-  Stream stream() const noexcept override { return {stream_}; }
+  StreamView stream() const noexcept override { return stream_.view(); }
   void wait() override;
   bool computing() override;
   bool reads_device_tier() const noexcept override { return true; }
@@ -99,7 +100,7 @@ class CudaLlama : public Model {
   RecordLayout layout_;
   CudaLlamaOptions options_;
   CudaWeights weights_;
-  kernels::cuda::Stream stream_ = nullptr;
+  kernels::cuda::Stream stream_;
   kernels::cuda::Gemm gemm_;
   DeviceArray<float> inverse_frequencies_;
   std::unique_ptr<Activations> activations_;

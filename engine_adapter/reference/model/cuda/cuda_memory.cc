@@ -25,24 +25,24 @@ Result<std::byte*> CudaMemory::allocate(std::size_t bytes) {
   return static_cast<std::byte*>(at);
 }
 
-void CudaMemory::copy(std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) {
+void CudaMemory::copy(std::byte* to, const std::byte* from, std::size_t bytes, StreamView stream) {
   use_device(device_);
-  kernels::cuda::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
-                                       static_cast<cudaStream_t>(stream.handle)),
+  kernels::cuda::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream.get()),
                        "cudaMemcpyAsync");
 }
 
-void CudaMemory::read(std::byte* host, const std::byte* from, std::size_t bytes, Stream stream) {
+void CudaMemory::read(std::byte* host, const std::byte* from, std::size_t bytes,
+                      StreamView stream) {
   use_device(device_);
-  const auto on = static_cast<cudaStream_t>(stream.handle);
+  const auto on = stream.get();
   kernels::cuda::check(cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, on),
                        "cudaMemcpyAsync");
   kernels::cuda::check(cudaStreamSynchronize(on), "cudaStreamSynchronize");
 }
 
-void CudaMemory::write(std::byte* to, const std::byte* host, std::size_t bytes, Stream stream) {
+void CudaMemory::write(std::byte* to, const std::byte* host, std::size_t bytes, StreamView stream) {
   use_device(device_);
-  const auto on = static_cast<cudaStream_t>(stream.handle);
+  const auto on = stream.get();
   kernels::cuda::check(cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, on),
                        "cudaMemcpyAsync");
   kernels::cuda::check(cudaStreamSynchronize(on), "cudaStreamSynchronize");

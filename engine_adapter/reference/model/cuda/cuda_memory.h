@@ -13,9 +13,9 @@ class CudaMemory : public KvMemory {
 
   Result<std::byte*> allocate(std::size_t bytes) override;
   void free(std::byte* at, std::size_t bytes) noexcept override;
-  void copy(std::byte* to, const std::byte* from, std::size_t bytes, Stream stream) override;
-  void read(std::byte* host, const std::byte* from, std::size_t bytes, Stream stream) override;
-  void write(std::byte* to, const std::byte* host, std::size_t bytes, Stream stream) override;
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes, StreamView stream) override;
+  void read(std::byte* host, const std::byte* from, std::size_t bytes, StreamView stream) override;
+  void write(std::byte* to, const std::byte* host, std::size_t bytes, StreamView stream) override;
   DType exact_type() const noexcept override { return DType::bf16; }
 
  private:

@@ -65,7 +65,7 @@ class Planner {
                        std::uint32_t padded_rows);
   // Whether the arrays of the last plan are elsewhere than those of the one before.
   bool moved() const noexcept { return moved_; }
-  void send(kernels::cuda::Stream stream) { arena_.send(stream); }
+  void send(StreamView stream) { arena_.send(stream); }
 
  private:
   // Host views of the arrays that are filled.

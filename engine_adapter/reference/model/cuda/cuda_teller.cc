@@ -14,9 +14,9 @@ using kernels::cuda::check;
 static_assert(kLikeliestMax <= kc::kLikeliestTokensMax);
 
 template <class T>
-void grow(kc::DeviceArray<T>& array, std::size_t count, kc::Stream stream) {
+void grow(kc::DeviceArray<T>& array, std::size_t count, StreamView stream) {
   if (count <= array.size()) return;
-  check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
   array = {};
   array = kc::DeviceArray<T>(count + count / 4);
 }
@@ -51,7 +51,7 @@ Teller::~Teller() {
   cudaFreeHost(results_host_);
 }
 
-void Teller::make_room(const Counts& counts, std::size_t vocabulary, kc::Stream stream) {
+void Teller::make_room(const Counts& counts, std::size_t vocabulary, StreamView stream) {
   grow(sample_workspace_, kc::sample_workspace_bytes(counts.choices, vocabulary), stream);
   grow(likeliest_workspace_,
        kc::likeliest_workspace_bytes(counts.rows, vocabulary, counts.likeliest), stream);
@@ -69,7 +69,7 @@ void Teller::make_room(const Counts& counts, std::size_t vocabulary, kc::Stream 
 
 void Teller::tell(const float* logits, std::size_t vocabulary,
                   std::span<const RowQuestion> questions, std::span<RowAnswer> answers,
-                  kc::Stream stream) {
+                  StreamView stream) {
   const Counts counts(questions);
   make_room(counts, vocabulary, stream);
   arena_.begin(StepArena::room<kc::SampleRow>(counts.choices) +
@@ -109,9 +109,10 @@ void Teller::tell(const float* logits, std::size_t vocabulary,
                        reinterpret_cast<float*>(results + counts.known_at()), counts.known,
                        vocabulary, stream);
   }
-  check(cudaMemcpyAsync(results_host_, results, counts.bytes(), cudaMemcpyDeviceToHost, stream),
-        "cudaMemcpyAsync");
-  check(cudaStreamSynchronize(stream), "a step");
+  check(
+      cudaMemcpyAsync(results_host_, results, counts.bytes(), cudaMemcpyDeviceToHost, stream.get()),
+      "cudaMemcpyAsync");
+  check(cudaStreamSynchronize(stream.get()), "a step");
   hand_out(questions, answers, counts);
 }
 

@@ -22,11 +22,11 @@ class Teller {
   // `logits`: [questions][vocabulary], of work that is queued on `stream`, which is waited for.
   // Throws CudaError.
   void tell(const float* logits, std::size_t vocabulary, std::span<const RowQuestion> questions,
-            std::span<RowAnswer> answers, kernels::cuda::Stream stream);
+            std::span<RowAnswer> answers, StreamView stream);
 
  private:
   struct Counts;
-  void make_room(const Counts& counts, std::size_t vocabulary, kernels::cuda::Stream stream);
+  void make_room(const Counts& counts, std::size_t vocabulary, StreamView stream);
   void hand_out(std::span<const RowQuestion> questions, std::span<RowAnswer> answers,
                 const Counts& counts);
 

@@ -23,7 +23,7 @@ void copy_converted(const void* from, DType type, Bf16* to, std::size_t count) {
   for (std::size_t at = 0; at < count; at += piece.size()) {
     const std::size_t elements = std::min(piece.size(), count - at);
     kernels::cpu_kernels().convert(static_cast<const std::byte*>(from) + at * bytes_of(type), type,
-                                   piece.data(), DType::bf16, elements, nullptr);
+                                   piece.data(), DType::bf16, elements);
     check(cudaMemcpy(to + at, piece.data(), elements * sizeof(Bf16), cudaMemcpyHostToDevice),
           "cudaMemcpy");
   }
@@ -31,7 +31,7 @@ void copy_converted(const void* from, DType type, Bf16* to, std::size_t count) {
 
 void fill(const Matrix& matrix, std::size_t rows, std::size_t columns, Bf16* to) {
   if (matrix.data == nullptr) {
-    draw(to, rows * columns, matrix.seed, matrix_spread(columns), nullptr);
+    draw(to, rows * columns, matrix.seed, matrix_spread(columns), StreamView());
   } else {
     copy_converted(matrix.data, matrix.type, to, rows * columns);
   }

@@ -19,8 +19,8 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void draw(kernels::cuda::Bf16* out, std::size_t count, std::uint64_t seed, float spread,
-          kernels::cuda::Stream stream) {
-  draw_kernel<<<kBlocks, kThreads, 0, stream>>>(out, count, seed, spread);
+          StreamView stream) {
+  draw_kernel<<<kBlocks, kThreads, 0, stream.get()>>>(out, count, seed, spread);
   kernels::cuda::check_launch("draw");
 }
 

@@ -10,6 +10,6 @@ namespace kvtier::engine::cuda {
 
 // out[i] = random_value(seed, i, spread), rounded to BF16.
 void draw(kernels::cuda::Bf16* out, std::size_t count, std::uint64_t seed, float spread,
-          kernels::cuda::Stream stream);
+          StreamView stream);
 
 }  // namespace kvtier::engine::cuda

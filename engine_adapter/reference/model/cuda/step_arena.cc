@@ -55,11 +55,11 @@ Staged<std::byte> StepArena::take_bytes(std::size_t bytes) {
   return {{host, bytes}, device_.get() + at};
 }
 
-void StepArena::send(kernels::cuda::Stream stream) {
+void StepArena::send(StreamView stream) {
   const Half& half = halves_[turn_];
-  check(cudaMemcpyAsync(device_.get(), half.host, used_, cudaMemcpyHostToDevice, stream),
+  check(cudaMemcpyAsync(device_.get(), half.host, used_, cudaMemcpyHostToDevice, stream.get()),
         "cudaMemcpyAsync");
-  check(cudaEventRecord(half.sent, stream), "cudaEventRecord");
+  check(cudaEventRecord(half.sent, stream.get()), "cudaEventRecord");
 }
 
 }  // namespace kvtier::engine::cuda

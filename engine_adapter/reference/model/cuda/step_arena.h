@@ -44,7 +44,7 @@ class StepArena {
   static constexpr std::size_t room(std::size_t count) {
     return count * sizeof(T) + kAlignment;
   }
-  void send(kernels::cuda::Stream stream);
+  void send(StreamView stream);
 
  private:
   static constexpr std::size_t kAlignment = 256;

@@ -28,7 +28,7 @@ class Binder {
     if (tensor == nullptr) return {};
     const std::vector<std::byte> aligned(tensor->bytes.begin(), tensor->bytes.end());
     std::vector<float> values(count);
-    kernels_.convert(aligned.data(), type_of(*tensor), values.data(), DType::f32, count, nullptr);
+    kernels_.convert(aligned.data(), type_of(*tensor), values.data(), DType::f32, count);
     return values;
   }
 
