@@ -13,9 +13,7 @@ import subprocess
 from pathlib import Path
 
 import served_engine
-from served_engine import ARGUMENTS, PROMPT, ServedTest
-
-openai = served_engine.openai_module()
+from served_engine import ARGUMENTS, PROMPT, ServedTest, openai
 
 
 class OpenAiClientTest(ServedTest):

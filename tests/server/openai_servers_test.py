@@ -17,9 +17,7 @@ import unittest
 from pathlib import Path
 
 import served_engine
-from served_engine import ARGUMENTS, PROMPT, Server
-
-openai = served_engine.openai_module()
+from served_engine import ARGUMENTS, PROMPT, Server, openai
 
 
 class NamedServerTest(unittest.TestCase):

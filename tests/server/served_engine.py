@@ -60,6 +60,9 @@ def openai_module():
         os.execv(interpreter, [str(interpreter), *sys.argv])
 
 
+openai = openai_module()  # before anything is started, which a new interpreter would know nothing of
+
+
 class Server:
     """One `kvtier-engine serve` with a model that has a chat template."""
 
@@ -80,7 +83,7 @@ class Server:
         self.port = int(re.search(r"http://127\.0\.0\.1:(\d+)", line).group(1))
 
     def client(self):
-        return openai_module().OpenAI(api_key=KEY, base_url=f"http://127.0.0.1:{self.port}/v1", max_retries=0, timeout=120)
+        return openai.OpenAI(api_key=KEY, base_url=f"http://127.0.0.1:{self.port}/v1", max_retries=0, timeout=120)
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
