@@ -8,7 +8,8 @@ namespace {
 
 Json per_tier(capnp::List<std::uint64_t>::Reader numbers) {
   Json json = Json::object();
-  for (std::uint8_t t = 0; t < numbers.size(); ++t) json[tier_name(t)] = numbers[t];
+  for (unsigned t = 0; t < numbers.size(); ++t)
+    json[tier_name(static_cast<std::uint8_t>(t))] = numbers[t];
   return json;
 }
 

@@ -1,5 +1,6 @@
 // What top shows.
 #include <algorithm>
+#include <cmath>
 
 #include "core/terminal/table.h"
 #include "core/terminal/terminal.h"
@@ -100,7 +101,7 @@ std::string bytes_per_s(const Json& value) {
 
 std::string share_text(const Json& share) {
   if (share.is_null()) return "-";
-  return percent(static_cast<std::uint64_t>(share.get<double>() * 1000 + 0.5), 1000);
+  return percent(static_cast<std::uint64_t>(std::llround(share.get<double>() * 1000)), 1000);
 }
 
 std::string bar(std::uint64_t part, std::uint64_t whole, unsigned width) {

@@ -33,9 +33,9 @@ class ServeEngine {
 
   // A scheduler with nothing in its pages. There is one at a time.
   struct Lane {
-    Lane(engine::Instance& instance, std::shared_ptr<Client> client,
+    Lane(engine::Instance& instance, const std::shared_ptr<Client>& client,
          const engine::SchedulerOptions& options)
-        : spaces(instance.ns, std::move(client)),
+        : spaces(instance.ns, client),
           scheduler(*instance.model, *instance.pool, spaces, options) {}
 
     engine::CacheSpaces spaces;

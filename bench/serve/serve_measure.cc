@@ -252,7 +252,8 @@ class Measured {
       std::vector<Token> prompt = prefix;
       prompt.push_back(0);
       cached += engine_.blocks_cached(prompt);
-      all += static_cast<double>(prefix.size() / kBlockTokens);
+      const std::size_t whole_blocks = prefix.size() / kBlockTokens;
+      all += static_cast<double>(whole_blocks);
     }
     return cached / all;
   }

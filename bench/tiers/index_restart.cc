@@ -116,7 +116,7 @@ double restart_seconds(std::uint32_t blocks, const std::filesystem::path& parent
   make_store(store_options, blocks);
 
   const auto begin = std::chrono::steady_clock::now();
-  const auto store = need(open_record_store(store_options, [](std::function<void()>) {}));
+  const auto store = need(open_record_store(store_options, [](const std::function<void()>&) {}));
   auto directory = need(DirectoryWriter::create(blocks, std::array<std::byte, 16>{}));
   const auto host = make_memfd_extents(Tier::host, {});
   daemon::BlockCache::Options options;

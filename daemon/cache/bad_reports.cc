@@ -51,7 +51,7 @@ std::vector<BlockId> BadReports::known_of(std::span<const std::uint16_t> namespa
     if (known) reported.push_back(id);
   }
   std::ranges::sort(reported, {}, number_of);
-  reported.erase(std::ranges::unique(reported).begin(), reported.end());
+  reported.erase(std::unique(reported.begin(), reported.end()), reported.end());
   return reported;
 }
 

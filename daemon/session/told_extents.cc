@@ -63,7 +63,7 @@ void ToldExtents::introduce(SlotName slot) {
         std::move(copy));
     return;
   }
-  KVTIER_CHECK(!"a slot of no extent");
+  KVTIER_CHECK(false && "a slot of no extent");
 }
 
 // A read-only session's descriptor is of an opening of its own, for reading; that of a GPU's memory

@@ -114,6 +114,7 @@ class RequestListener {
  public:
   virtual ~RequestListener() = default;
   // With Request::prompt_logprobs: the prompt's tokens but the first. Before all else.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): who listens may keep them.
   virtual void prompt(std::vector<ChosenToken>) {}
   // The next token of answer `sample`, as soon as it is chosen; not of beams, which are known only
   // at the end.
