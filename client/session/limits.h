@@ -46,7 +46,8 @@ inline constexpr std::size_t kPromotionBlocksMax = 256;
 inline constexpr milliseconds kPromotionMax{100};
 inline constexpr std::uint32_t kWriteBacksQueuedMax = 1U << 20;
 
-static_assert(kUnsentBytesMax >= 2ULL * kSlotsAheadMax * (1024 * 4 + 256), "all slots' commits fit");
+static_assert(kUnsentBytesMax >= 2ULL * kSlotsAheadMax * (1024 * 4 + 256),
+              "all slots' commits fit");
 static_assert(kUnsentBytesMax >= 4ULL * wire::kFrameBytesMax);
 static_assert(kSlotLinger < kSlotBackoff);
 

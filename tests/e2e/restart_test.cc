@@ -33,8 +33,7 @@ TEST(Restart, usage_and_blocks_on_disk_are_restored_and_the_cap_still_holds) {
   daemon.stop_and_start();
   const auto after = daemon.status();
   EXPECT_EQ(after.blocks[index_of(Tier::disk)], before.blocks[index_of(Tier::disk)]);
-  EXPECT_EQ(after.taken_bytes[index_of(Tier::disk)],
-            before.taken_bytes[index_of(Tier::disk)]);
+  EXPECT_EQ(after.taken_bytes[index_of(Tier::disk)], before.taken_bytes[index_of(Tier::disk)]);
   EXPECT_LE(after.taken_bytes[index_of(Tier::disk)], after.cap_bytes[index_of(Tier::disk)]);
 
   // The newest is there, the oldest was evicted long ago.
