@@ -36,7 +36,6 @@ ARROWS = {
     # The daemon: each may include those above it.
     "daemon/limits.h": ["core/"],
     "daemon/telemetry.h": ["core/"],
-    "daemon/kill_at": ["core/", "daemon/kill_at"],
     "daemon/config/": ["core/", "daemon/limits.h"],
     "daemon/cache/catalogue/": ["core/", "storage/", "daemon/limits.h", "daemon/telemetry.h", "daemon/config/"],
     "daemon/cache/tiers/": ["core/", "storage/", "daemon/limits.h", "daemon/telemetry.h", "daemon/config/",
@@ -54,11 +53,12 @@ ARROWS = {
                         "daemon/peers/"],
     "daemon/session/": ["core/", "storage/memory/", "daemon/limits.h", "daemon/telemetry.h", "daemon/config/",
                         "daemon/cache/", "daemon/peers/", "daemon/restart/"],
-    "daemon/server/": ["core/", "storage/", "daemon/limits.h", "daemon/telemetry.h", "daemon/kill_at", "daemon/config/",
+    "daemon/server/": ["core/", "storage/", "daemon/limits.h", "daemon/telemetry.h", "daemon/config/",
                        "daemon/cache/", "daemon/peers/", "daemon/restart/", "daemon/session/"],
     "daemon/ops/": ["core/", "daemon/limits.h", "daemon/telemetry.h", "daemon/config/", "daemon/server/"],
     "daemon/service/": ["core/", "daemon/limits.h", "daemon/config/", "daemon/server/"],
-    "daemon/main.cc": ["core/", "daemon/"],
+    "daemon/run_kvtierd": ["core/", "storage/device/", "daemon/"],
+    "daemon/main.cc": ["daemon/run_kvtierd"],
     "ctl/": ["core/"],
     # The reference engine knows the client by its public header alone.
     "engine_adapter/reference/files/": ["core/include/", "core/base/"],

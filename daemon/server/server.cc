@@ -18,12 +18,13 @@ constexpr std::chrono::seconds kTick{1};
 
 }  // namespace
 
-Server::Server(asio::io_context& io, const Config& config, PassedDescriptors& passed)
+Server::Server(asio::io_context& io, const Config& config, PassedDescriptors& passed,
+               storage::WrapDevice wrap_device)
     : io_(io),
       turns_(io),
       config_(config),
       tiers_({[this](std::function<void()> task) { post(std::move(task)); },
-              [this](const std::string& text) { progress(text); }},
+              [this](const std::string& text) { progress(text); }, std::move(wrap_device)},
              passed),
       listener_(executor(),
                 [this](Listener::Socket socket) { return sessions_->admit(std::move(socket)); }),

@@ -29,8 +29,10 @@ namespace kvtier::daemon {
 
 class Server {
  public:
-  // `passed`: what of it is the memory of an earlier daemon is taken back from it.
-  Server(boost::asio::io_context& io, const Config& config, PassedDescriptors& passed);
+  // `wrap_device`: see TierBacking::Ports. `passed`: what of it is the memory of an earlier daemon
+  // is taken back from it.
+  Server(boost::asio::io_context& io, const Config& config, PassedDescriptors& passed,
+         storage::WrapDevice wrap_device = {});
 
   // Opens the tiers and the socket, or serves on `listening`, which the service manager made and
   // keeps. Errors: invalid, io, version, refused; each names the setting to mend.

@@ -90,7 +90,7 @@ Result<void> TierBacking::open_disks(const Config::Disk& disk) {
     ports_.progress("Opening the disk tier in " + directory.string());
     const auto options = store_options(disk, directory);
     segments_bytes_ = storage::segment_capacity_bytes(options);
-    auto store = storage::open_record_store_now_or_late(options, ports_.post);
+    auto store = storage::open_record_store_now_or_late(options, ports_.post, ports_.wrap_device);
     if (!store) return store.error();
     disks_.push_back({directory.string(), std::move(*store), {}});
   }

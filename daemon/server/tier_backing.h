@@ -18,6 +18,7 @@
 #include "daemon/config/config.h"
 #include "daemon/server/disposal.h"
 #include "daemon/server/write_rate.h"
+#include "storage/device/wrap_device.h"
 #include "storage/memory/extent.h"
 #include "storage/store/record_store.h"
 
@@ -29,6 +30,8 @@ class TierBacking {
     // Runs a task on the control thread.
     std::function<void(std::function<void()>)> post;
     std::function<void(const std::string&)> progress;
+    // Around each disk's device, for tests; none: as it is.
+    storage::WrapDevice wrap_device = {};
   };
   // One a GPU of the device tier.
   struct Gpu {

@@ -26,8 +26,8 @@ bool newer(const DiskEntry& a, const DiskEntry& b) noexcept {
 
 class LateStore final : public RecordStore {
  public:
-  LateStore(const RecordStoreOptions& options, Post post, const Error& why)
-      : options_(options), post_(std::move(post)), why_(why.message) {
+  LateStore(const RecordStoreOptions& options, Post post, const WrapDevice& wrap, const Error& why)
+      : options_(options), post_(std::move(post)), wrap_(wrap), why_(why.message) {
     options_.progress = nullptr;
     options_.may_create = false;
     thread_ = std::jthread([this](const std::stop_token& stop) { wait_for_it(stop); });
@@ -152,7 +152,7 @@ class LateStore final : public RecordStore {
 
   Result<void> open() {
     Opened opened;
-    auto store = open_record_store(options_, post_);
+    auto store = open_wrapped_record_store(options_, post_, wrap_);
     if (!store) return store.error();
     opened.store = std::move(*store);
     auto rows = opened.store->namespaces();
@@ -205,6 +205,7 @@ class LateStore final : public RecordStore {
 
   RecordStoreOptions options_;
   const Post post_;
+  const WrapDevice wrap_;
   std::string why_;
   std::function<void(bool, const std::string&)> changed_;
   std::map<ExtentId, const Extent*> extents_;
@@ -223,15 +224,15 @@ class LateStore final : public RecordStore {
 }  // namespace
 
 Result<std::unique_ptr<RecordStore>> open_record_store_now_or_late(
-    const RecordStoreOptions& options, RecordStore::Post post) {
-  auto store = open_record_store(options, post);
+    const RecordStoreOptions& options, RecordStore::Post post, const WrapDevice& wrap) {
+  auto store = open_wrapped_record_store(options, post, wrap);
   const bool may_come =
       !store && (store.error().code == Errc::io || store.error().code == Errc::no_space);
   if (!may_come || !StoreDirectory::was_made(options.directory)) return store;
   spdlog::error("disk tier {} cannot be used, kvtierd goes on without it until it can be: {}",
                 options.directory.string(), store.error().message);
   return std::unique_ptr<RecordStore>(
-      std::make_unique<LateStore>(options, std::move(post), store.error()));
+      std::make_unique<LateStore>(options, std::move(post), wrap, store.error()));
 }
 
 }  // namespace kvtier::storage

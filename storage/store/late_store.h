@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "storage/device/wrap_device.h"
 #include "storage/store/record_store.h"
 
 namespace kvtier::storage {
@@ -14,6 +15,11 @@ namespace kvtier::storage {
 // is ever made in place of one that is missing. A late store is opened on its own thread, without
 // `progress`.
 Result<std::unique_ptr<RecordStore>> open_record_store_now_or_late(
-    const RecordStoreOptions& options, RecordStore::Post post);
+    const RecordStoreOptions& options, RecordStore::Post post, const WrapDevice& wrap = {});
+
+// As open_record_store(), with `wrap`, where there is one, around the device.
+Result<std::unique_ptr<RecordStore>> open_wrapped_record_store(const RecordStoreOptions& options,
+                                                               RecordStore::Post post,
+                                                               const WrapDevice& wrap);
 
 }  // namespace kvtier::storage

@@ -9,13 +9,13 @@
 #include "core/base/check.h"
 #include "core/base/fd.h"
 #include "storage/device/block_device.h"
-#include "storage/device/standing_device.h"
 #include "storage/device/throttled_device.h"
 #include "storage/index/index.h"
 #include "storage/index/points.h"
 #include "storage/index/rebuild.h"
 #include "storage/index/segments.h"
 #include "storage/index/store_directory.h"
+#include "storage/store/late_store.h"
 #include "storage/store/thread/store_loop.h"
 
 namespace kvtier::storage {
@@ -270,16 +270,23 @@ class DiskRecordStore final : public RecordStore {
   std::thread thread_;
 };
 
-}  // namespace
-
-Result<std::unique_ptr<RecordStore>> open_record_store(const RecordStoreOptions& options,
-                                                       RecordStore::Post post) {
-  return open_record_store(options, std::move(post), nullptr);
+// As the host and the environment have it.
+Result<std::unique_ptr<BlockDevice>> make_device(const RecordStoreOptions& options) {
+  auto device = make_block_device(
+      device_limits(options), {.sqpoll = options.sqpoll, .force_threads = options.force_threads});
+  const auto throttle = throttle_from_environment();
+  if (!throttle) return throttle.error();
+  if (!*throttle) return device;
+  spdlog::warn("KVTIER_DISK_BYTES_PER_S: the disk tier is held back to {} bytes/s",
+               (*throttle)->bytes_per_s);
+  return make_throttled_device(std::move(device), **throttle);
 }
 
-Result<std::unique_ptr<RecordStore>> open_record_store(const RecordStoreOptions& options,
-                                                       RecordStore::Post post,
-                                                       std::unique_ptr<BlockDevice> device) {
+// `make_device`: called once the directory is open.
+template <class MakeDevice>
+Result<std::unique_ptr<RecordStore>> open_store(const RecordStoreOptions& options,
+                                                RecordStore::Post post,
+                                                const MakeDevice& make_device) {
   auto directory = StoreDirectory::open(options);
   if (!directory) return directory.error();
   auto segments = std::make_unique<Segments>(directory->segments(), directory->id(),
@@ -289,27 +296,38 @@ Result<std::unique_ptr<RecordStore>> open_record_store(const RecordStoreOptions&
   if (!opened) return opened.error();
   if (const auto pruned = prune(*opened, *segments); !pruned) return pruned.error();
   KVTIER_STORAGE_POINT("storage.open.pruned");
-  if (!device) {
-    device = make_block_device(device_limits(options),
-                               {.sqpoll = options.sqpoll, .force_threads = options.force_threads});
-    const auto throttle = throttle_from_environment();
-    if (!throttle) return throttle.error();
-    if (*throttle) {
-      spdlog::warn("KVTIER_DISK_BYTES_PER_S: the disk tier is held back to {} bytes/s",
-                   (*throttle)->bytes_per_s);
-      device = make_throttled_device(std::move(device), **throttle);
-    }
-    if (auto stands = standstill_from_environment()) {
-      spdlog::warn("KVTIER_DISK_STANDS: the disk tier stands still when it is told to");
-      device = make_standing_device(std::move(device), std::move(stands));
-    }
-  }
-  if (device->limits().files < segments_max(options)) {
+  Result<std::unique_ptr<BlockDevice>> device = make_device();
+  if (!device) return device.error();
+  if ((*device)->limits().files < segments_max(options)) {
     return make_error(Errc::invalid, "the device takes fewer files than the capacity has segments");
   }
   return std::unique_ptr<RecordStore>(
       std::make_unique<DiskRecordStore>(options, std::move(*directory), std::move(segments),
-                                        std::move(*opened), std::move(device), std::move(post)));
+                                        std::move(*opened), std::move(*device), std::move(post)));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RecordStore>> open_record_store(const RecordStoreOptions& options,
+                                                       RecordStore::Post post) {
+  return open_store(options, std::move(post), [&] { return make_device(options); });
+}
+
+Result<std::unique_ptr<RecordStore>> open_record_store(const RecordStoreOptions& options,
+                                                       RecordStore::Post post,
+                                                       std::unique_ptr<BlockDevice> device) {
+  if (!device) return open_record_store(options, std::move(post));
+  return open_store(options, std::move(post), [&] { return std::move(device); });
+}
+
+Result<std::unique_ptr<RecordStore>> open_wrapped_record_store(const RecordStoreOptions& options,
+                                                               RecordStore::Post post,
+                                                               const WrapDevice& wrap) {
+  return open_store(options, std::move(post), [&]() -> Result<std::unique_ptr<BlockDevice>> {
+    auto device = make_device(options);
+    if (!device || !wrap) return device;
+    return wrap(std::move(*device));
+  });
 }
 
 }  // namespace kvtier::storage

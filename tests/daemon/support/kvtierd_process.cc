@@ -13,6 +13,19 @@
 
 namespace kvtier::daemon::testing {
 
+namespace {
+
+// The kvtierd that is shipped; where a test asks for a fault in it, the one that can have it.
+const char* program() {
+#ifdef KVTIER_DAEMON_WITH_FAULTS
+  if (::getenv("KVTIER_KILL_AT") != nullptr || ::getenv("KVTIER_DISK_STANDS") != nullptr)
+    return KVTIER_DAEMON_WITH_FAULTS;
+#endif
+  return KVTIER_DAEMON;
+}
+
+}  // namespace
+
 bool comes_to_hold(const std::function<bool()>& condition) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (!condition()) {
@@ -44,7 +57,7 @@ Kvtierd::Kvtierd(const Scratch& scratch, const std::string& config, const std::s
   const std::string output = output_.string();
   if (manager != nullptr) {
     const UniqueFd out(::open(output.c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600));
-    std::vector<std::string> arguments{KVTIER_DAEMON, "--config", file};
+    std::vector<std::string> arguments{program(), "--config", file};
     if (!argument.empty()) arguments.push_back(argument);
     pid_ = manager->start(arguments, out.get());
     return;
@@ -56,7 +69,7 @@ Kvtierd::Kvtierd(const Scratch& scratch, const std::string& config, const std::s
   ::dup2(out, STDOUT_FILENO);
   ::dup2(out, STDERR_FILENO);
   if (in_child) in_child();
-  ::execl(KVTIER_DAEMON, "kvtierd", "--config", file.c_str(),
+  ::execl(program(), "kvtierd", "--config", file.c_str(),
           argument.empty() ? nullptr : argument.c_str(), nullptr);
   ::_exit(127);
 }

@@ -1,4 +1,4 @@
-#include "storage/device/standing_device.h"
+#include "tests/storage/faults/standing_device.h"
 
 #include <unistd.h>
 
@@ -35,6 +35,10 @@ class StandingDevice final : public BlockDevice {
   void pin_buffer_impl(BufferId buffer, std::span<std::byte>) override {
     stand();
     inner_->pin_buffer(buffer);
+  }
+  void unpin_buffer_impl(BufferId buffer) override {
+    stand();
+    inner_->unpin_buffer(buffer);
   }
   void remove_buffer_impl(BufferId buffer) override {
     stand();

@@ -1,5 +1,5 @@
 // A BlockDevice around a real one whose thread stands still whenever it is told to, as one does
-// that waits in the kernel for a disk that does not answer: for tests.
+// that waits in the kernel for a disk that does not answer.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-#include "daemon/kill_at.h"
+#include "tests/daemon/support/kill_at.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 #include "core/base/points.h"
 
-namespace kvtier::daemon {
+namespace kvtier::daemon::testing {
 namespace {
 
 // Written before the hook is set, read by it on any thread.
@@ -43,4 +43,4 @@ Result<void> arm_kill_from_environment() {
   return {};
 }
 
-}  // namespace kvtier::daemon
+}  // namespace kvtier::daemon::testing
