@@ -108,7 +108,7 @@ TEST_F(ConnectionTest, a_peer_that_said_what_it_may_not_reads_why) {
 }
 
 TEST_F(ConnectionTest, what_was_said_before_the_peer_hung_up_is_handled) {
-  for (std::uint64_t id = 1; id <= 200; ++id) say(id);
+  for (std::uint64_t id = 101; id <= 300; ++id) say(id);
   peer.reset();
   connection->hear_out("its process has ended");
   EXPECT_EQ(std::ranges::count_if(connection->heard, [](auto id) { return id != 0; }), 200);
