@@ -58,7 +58,7 @@ void Steps::run_part(std::span<BranchInput> inputs, bool telling) {
     done = model_.step(steps, {}, gate);
   }
   if (!done) return give_way(inputs, done.error());
-  const bool waited = telling || choosing > 0 || model_.stream().handle == nullptr;
+  const bool waited = telling || choosing > 0 || !model_.stream();
   measure(inputs, waited, begun);
   std::vector<char> good;
   for (BranchInput& input : inputs) good.push_back(settle(input, waited) ? 1 : 0);
