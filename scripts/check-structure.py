@@ -57,7 +57,8 @@ ARROWS = {
                        "daemon/cache/", "daemon/peers/", "daemon/restart/", "daemon/session/"],
     "daemon/ops/": ["core/", "daemon/limits.h", "daemon/telemetry.h", "daemon/config/", "daemon/server/"],
     "daemon/service/": ["core/", "daemon/limits.h", "daemon/config/", "daemon/server/"],
-    "daemon/run_kvtierd": ["core/", "storage/device/", "daemon/"],
+    "daemon/run_kvtierd": ["core/", "storage/device/", "daemon/config/", "daemon/restart/", "daemon/server/",
+                           "daemon/ops/", "daemon/service/"],
     "daemon/main.cc": ["daemon/run_kvtierd"],
     "ctl/": ["core/"],
     # The reference engine knows the client by its public header alone.
