@@ -184,6 +184,13 @@ class FiguresTest(PlantedTree):
         self.plant("docs/results/run.json", json.dumps([RESULT[0] | {"value": 1.0}, RESULT[1]]))
         self.assertEqual(self.run_script("performance.py", "--check")[0], 1)
 
+    def test_times_is_how_many_times_less_than_its_peer_a_row_is(self):
+        self.plant("docs/results/run.json", json.dumps([RESULT[0] | {"value": 0.016}, RESULT[1]]))
+        claims = CLAIMS.replace('peer = "bare"', 'peer = "bare"\ntimes = true').replace(">= 0.90", ">= 100 x", 1)
+        self.plant("docs/performance.toml", claims)
+        self.assertEqual(self.run_script("performance.py")[0], 0)
+        self.assertIn("| 0.0160 GB/s | bare 2 GB/s | 125 x | >= 100 x | yes |", self.page())
+
     def test_a_ratio_that_does_not_follow_from_its_figures_is_an_error(self):
         self.plant("docs/performance.toml", CLAIMS.replace("100 x", "130 x"))
         status, output = self.run_script("performance.py")
