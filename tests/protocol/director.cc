@@ -15,6 +15,7 @@
 #include <map>
 
 #include "core/base/check.h"
+#include "daemon/limits.h"
 #include "tests/daemon/support/kvtierd_process.h"
 #include "tests/daemon/support/wire_client.h"
 #include "tests/protocol/bystanders.h"
@@ -134,6 +135,7 @@ class Round {
       if (!killed && tally_.operations > (first + operations_until) / 2) {
         killed = true;
         daemon_->kill();
+        late_reads_until_ = Clock::now() + daemon::limits::kLateReadsMax + seconds(5);
         if (auto good = daemon_->start(); !good) return end_all(actors_);  // end() says why
       }
     }
@@ -197,7 +199,7 @@ class Round {
               last = client.status();
               return !last || (last->sessions <= 3 && last->quarantined == 0 && last->leases <= 8);
             },
-            Clock::now());
+            late_reads_until_);
     if (gone && last) return;
     if (!last) return tally_.failures.add("status is not answered after the hostile have gone");
     tally_.failures.add("of the hostile stay: " + std::to_string(last->sessions) + " sessions, " +
@@ -251,6 +253,8 @@ class Round {
   std::vector<pid_t> others_;
   std::map<pid_t, std::size_t> actors_;
   std::uint64_t incarnation_ = 0;
+  // What a killed daemon was reading into is in quarantine until then.
+  Clock::time_point late_reads_until_{};
   bool over_ = false;
 };
 
