@@ -39,4 +39,15 @@ struct LookupOptions {
 };
 void measure_lookup(const LookupOptions& options, Report& report);
 
+// One client's leases at a kvtierd of their own, by the number of clients that are connected: the
+// others do nothing, then each holds a lease of the same blocks.
+struct ClientsOptions {
+  std::string kvtierd;
+  std::filesystem::path directory;
+  double seconds = 3;  // a part
+  std::uint32_t blocks = 2048;
+  std::vector<std::uint32_t> clients{1, 4, 16, 64, 128};
+};
+void measure_clients(const ClientsOptions& options, Report& report);
+
 }  // namespace kvtier::bench

@@ -22,9 +22,11 @@ Examples:
       The index with few and with many blocks; a restart with each.
   kvtier-bench lookup --seconds 10
       match and lease as an engine sees them, idle and while the disk tier writes.
+  kvtier-bench clients --clients 1 --clients 128 --json
+      One client's lease with one and with 128 of them connected, the others idle or holding leases.
 
-A row's limit is what the figure is held against: the bare loop, the smaller index, the idle daemon or a
-fixed bound; the ratio is value / limit.
+A row's limit is what the figure is held against: the bare loop, the smaller index, the idle daemon, the
+client alone or a fixed bound; the ratio is value / limit.
 
 Exit status: 0 measured; 1 it could not be measured; 2 usage.
 )";
@@ -33,6 +35,7 @@ struct Arguments {
   DiskOptions disk;
   IndexOptions index;
   LookupOptions lookup;
+  ClientsOptions clients;
 };
 
 // Of what is a number of bytes by then.
@@ -93,21 +96,45 @@ CLI::App* add_lookup(CLI::App& app, LookupOptions& options) {
   return lookup;
 }
 
+CLI::App* add_clients(CLI::App& app, ClientsOptions& options) {
+  auto* clients = app.add_subcommand("clients", "A lease, by the number of connected clients");
+  clients->add_option("--clients", options.clients, "So many are connected; may be given again")
+      ->allow_extra_args(false)
+      ->check(CLI::Range(1U, 128U))  // as many as kvtierd lets one user have
+      ->default_str("1 4 16 64 128");
+  clients->add_option("--blocks", options.blocks, "Blocks of a lease")
+      ->check(CLI::Range(1U, 16'384U))
+      ->capture_default_str();
+  clients->add_option("--seconds", options.seconds, "Length of each part, two for each number")
+      ->check(CLI::Range(0.05, 600.0))
+      ->capture_default_str();
+  clients->add_option("--dir", options.directory, "Where to keep the daemon's socket")
+      ->check(CLI::ExistingDirectory)
+      ->default_str("the directory for temporary files");
+  clients->add_option("--kvtierd", options.kvtierd, "The daemon to measure")
+      ->check(CLI::ExistingFile)
+      ->default_str("the one beside this program");
+  return clients;
+}
+
 int run(int argc, char** argv) {
   Arguments arguments;
-  arguments.index.directory = arguments.lookup.directory = std::filesystem::temp_directory_path();
-  arguments.lookup.kvtierd = kvtierd_beside();
+  arguments.index.directory = arguments.lookup.directory = arguments.clients.directory =
+      std::filesystem::temp_directory_path();
+  arguments.lookup.kvtierd = arguments.clients.kvtierd = kvtierd_beside();
   CLI::App app{"How fast the parts of kvtier are, beside what bounds them.", "kvtier-bench"};
   app.footer(kExamples);
   app.require_subcommand(1);
   auto* disk = add_disk(app, arguments.disk);
   auto* index = add_index(app, arguments.index);
   auto* lookup = add_lookup(app, arguments.lookup);
-  for (auto* command : {disk, index, lookup}) command->footer(kExamples);
+  auto* clients = add_clients(app, arguments.clients);
+  for (auto* command : {disk, index, lookup, clients}) command->footer(kExamples);
   return run_program(app, argc, argv, [&](Report& report) {
     if (*disk) measure_disk(arguments.disk, report);
     if (*index) measure_index(arguments.index, report);
     if (*lookup) measure_lookup(arguments.lookup, report);
+    if (*clients) measure_clients(arguments.clients, report);
   });
 }
 
