@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs clang-tidy 14 over the sources, as .clang-tidy says.
 
-  scripts/tidy.py              what a change touched, and a share of the rest, without the analyzer
+  scripts/tidy.py              what a change touched, and a share of the rest, without the analyzer and the tests
   scripts/tidy.py --all        everything
   scripts/tidy.py FILE ...     these
 
@@ -81,7 +81,7 @@ def touched(base, sources):
                  if (text := (ROOT / source).read_text()) and (includes in text or public in text)]
         own = header.rpartition(".")[0] + ".cc"
         if users and not chosen & set(users):
-            chosen.add(own if own in users else min(users, key=lambda source: (source.startswith("tests/"), source)))
+            chosen.add(own if own in users else min(users))
     return sorted(chosen)
 
 
@@ -134,8 +134,9 @@ def chosen_sources(arguments, sources):
     base = arguments.base or base_of_change()
     if base is None:
         print("tidy: no earlier commit is here: only the share is looked at", file=sys.stderr)
-    first = touched(base, sources) if base else []
-    return first + [source for source in share(sources) if source not in first]
+    shipped = [source for source in sources if not source.startswith("tests/")]
+    first = touched(base, shipped) if base else []
+    return first + [source for source in share(shipped) if source not in first]
 
 
 def main():

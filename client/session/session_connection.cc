@@ -24,7 +24,7 @@ void Session::connect(Clock::time_point now) {
 
 void Session::say_hello() {
   hello_sent_ = Clock::now();
-  const auto done = [](Result<wire::Message::Reader> reply) -> Result<void> {
+  const auto done = [](const Result<wire::Message::Reader>& reply) -> Result<void> {
     if (!reply) return reply.error();
     return malformed("something else than a welcome");
   };

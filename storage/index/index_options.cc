@@ -27,7 +27,7 @@ constexpr std::uint64_t kUnseenBytes =
     kWalBytesMax + 2 * kManifestBytes + kWriteBufferBytes + 2_MiB;
 // Records and stamps come together; what their buffers hold becomes tables after the last record
 // was let in.
-constexpr std::uint64_t kBufferedBytes = 2 * kWriteBuffers * kWriteBufferBytes;
+constexpr std::uint64_t kBufferedBytes = 2ULL * kWriteBuffers * kWriteBufferBytes;
 static_assert(kUnseenBytes + 2 * kBufferedBytes < 32_MiB);
 
 // RocksDB's own text log is a file beside the index, and an assertion in it ends the process when

@@ -241,7 +241,7 @@ void FakeDaemon::dispatch(Peer& peer, wire::Message::Reader message) {
       return reply(peer, id,
                    [](wire::Message::Builder m) { m.initStatusReply().setVersion("fake"); });
     default:
-      KVTIER_CHECK(!"a message that a client may not send");
+      KVTIER_CHECK(false);  // a message that a client may not send
   }
 }
 

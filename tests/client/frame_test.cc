@@ -170,7 +170,8 @@ TEST(Frames, ElementsThatTakeNoRoomAreNotReadOnAndOn) {
     capnp::MallocMessageBuilder message;
     message.initRoot<Message>().initSessionsReply(1);
     const auto flat = capnp::messageToFlatArray(message);
-    std::vector<capnp::word> words(flat.begin(), flat.end());
+    std::vector<capnp::word> words(flat.size());
+    std::memcpy(static_cast<void*>(words.data()), flat.begin(), flat.asBytes().size());
     std::size_t patched = 0;
     for (std::size_t at = 1; at + 1 < words.size() && patched == 0; ++at) {
       std::uint64_t pointer;

@@ -31,12 +31,13 @@ class TidyTest(unittest.TestCase):
         for source in self.sources:
             self.plant(source, "")
         self.plant("core/base/fd.cc", '#include "core/base/fd.h"\n')
-        self.plant("tests/record/record_test.cc", '#include "kvtier/record.h"\n#include "core/base/fd.h"\n')
-        self.sources += ["core/base/fd.cc", "tests/record/record_test.cc"]
+        self.plant("core/record/record.cc", '#include "kvtier/record.h"\n#include "core/base/fd.h"\n')
+        self.sources += ["core/base/fd.cc", "core/record/record.cc"]
+        self.plant("tests/core/part_test.cc", "")
         database = [{"directory": str(self.tree), "file": str(self.tree / source),
                      "command": f"c++ -I{self.tree} -I{self.tree}/core/include -isystem {self.tree}/build/system "
                                 f"-std=c++20 -Wno-restrict -c {self.tree / source}"}
-                    for source in self.sources for _ in range(2)]
+                    for source in [*self.sources, "tests/core/part_test.cc"] for _ in range(2)]
         self.plant("build/test/compile_commands.json", json.dumps(database))
         self.commit()
 
@@ -71,7 +72,7 @@ class TidyTest(unittest.TestCase):
         self.plant("core/base/fd.h", "#pragma once\nint a();\n")
         self.plant("core/include/kvtier/record.h", "#pragma once\nint b();\n")
         self.commit()
-        self.assertEqual(self.chosen()[:2], ["core/base/fd.cc", "tests/record/record_test.cc"])
+        self.assertEqual(self.chosen()[:2], ["core/base/fd.cc", "core/record/record.cc"])
 
     def test_every_source_has_its_turn(self):
         seen = set()
@@ -81,6 +82,7 @@ class TidyTest(unittest.TestCase):
             seen |= set(share)
             self.commit()
         self.assertEqual(seen, set(self.sources))
+        self.assertEqual(set(self.chosen("--all")) - seen, {"tests/core/part_test.cc"})
 
     def test_without_an_earlier_commit_there_is_a_share(self):
         clone = self.tree / "build" / "clone"
@@ -111,7 +113,7 @@ class TidyTest(unittest.TestCase):
         mistake = MISTAKE.replace("int length", "inline int length")
         self.plant("build/system/core/other.h", mistake.replace("length", "length_of_other"))
         self.plant("core/base/fd.h", "#include <core/other.h>\n" + mistake)
-        done = self.tidy(str(self.tree / "core/base/fd.cc"), str(self.tree / "tests/record/record_test.cc"))
+        done = self.tidy(str(self.tree / "core/base/fd.cc"), str(self.tree / "core/record/record.cc"))
         self.assertEqual(done.stdout.count("error:"), 1, done.stdout)
         self.assertIn("core/base/fd.h:3:", done.stdout)
 

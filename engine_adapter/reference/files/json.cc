@@ -138,7 +138,7 @@ bool JsonFields::flag(const char* key, std::optional<bool> fallback) {
   return false;
 }
 
-std::string JsonFields::text(const char* key, std::optional<std::string> fallback) {
+std::string JsonFields::text(const char* key, const std::optional<std::string>& fallback) {
   const Json* value = field(key, !fallback);
   if (value == nullptr) return fallback.value_or("");
   if (value->is_string()) return value->get<std::string>();

@@ -36,7 +36,7 @@ class JsonFields {
   std::uint32_t count(const char* key, std::optional<std::uint32_t> fallback = {});
   double number(const char* key, std::optional<double> fallback = {});
   bool flag(const char* key, std::optional<bool> fallback = {});
-  std::string text(const char* key, std::optional<std::string> fallback = {});
+  std::string text(const char* key, const std::optional<std::string>& fallback = {});
 
   void fail(Errc code, const std::string& message);
   const std::optional<Error>& error() const noexcept { return error_; }

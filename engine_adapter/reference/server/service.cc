@@ -393,7 +393,8 @@ OrderedJson Service::usage_of(const Submitted& submitted) const {
 void Service::count_done(const Submitted& submitted, const std::vector<std::string>& reasons) {
   for (std::uint32_t i = 0; i < submitted.parts.size(); ++i) {
     const RequestResult& result = *submitted.parts[i].result;
-    metrics_.request_done(result.total, result.queued, reasons[i * submitted.request.answers]);
+    metrics_.request_done(result.total, result.queued,
+                          reasons[std::size_t{i} * submitted.request.answers]);
   }
 }
 
@@ -401,7 +402,10 @@ asio::awaitable<void> Service::answer_whole(Submitted& submitted, Reply& reply) 
   std::vector<Piece> answers(submitted.request.choices());
   for (std::uint32_t i = 0; i < answers.size(); ++i) answers[i].sample = i;
   const auto add = [&answers](std::vector<Piece> pieces) {
-    for (Piece& piece : pieces) append(answers[piece.sample], std::move(piece));
+    for (Piece& piece : pieces) {
+      Piece& answer = answers[piece.sample];
+      append(answer, std::move(piece));
+    }
   };
   for (std::uint32_t i = 0; i < submitted.prompts.size(); ++i) {
     if (!submitted.request.logprobs) add(echoed(submitted, i, {}));
@@ -416,6 +420,7 @@ asio::awaitable<void> Service::answer_whole(Submitted& submitted, Reply& reply) 
     co_return;
   }
   std::vector<std::string> reasons;
+  reasons.reserve(answers.size());
   for (const Piece& answer : answers) reasons.push_back(answer.finish_reason);
   count_done(submitted, reasons);
   const auto write = [&] {

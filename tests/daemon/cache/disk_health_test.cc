@@ -18,7 +18,7 @@ class TwoDisksTest : public ::testing::Test {
 
   TestCache cache;
   const std::uint16_t ns;
-  static constexpr TierSet kHost{2}, kDisk{4};
+  static constexpr TierSet kDisk{4};
 };
 
 TEST_F(TwoDisksTest, blocks_go_to_the_disk_with_more_room) {

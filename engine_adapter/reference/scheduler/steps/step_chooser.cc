@@ -116,7 +116,8 @@ std::uint32_t StepChooser::chunk_of(const LiveRequest& live, const Branch& branc
   // What comes after these is a step of its own, so that a hit's has the size of a miss's.
   const std::size_t prompt = live.request.prompt.size();
   if (!model_.rows_are_independent()) cut(blocks_matchable(prompt, block_tokens_) * block_tokens_);
-  if (!branch.open_values.empty()) cut(branch.known_tokens / block_tokens_ * block_tokens_);
+  if (!branch.open_values.empty())
+    cut(std::size_t{branch.known_tokens / block_tokens_} * block_tokens_);
   if (live.forked) cut(branch.tokens.size() - 1);
   return std::min(until - length, budget);
 }
