@@ -12,8 +12,9 @@ import argparse
 import fnmatch
 import pathlib
 import re
-import subprocess
 import sys
+
+from tree_files import names_in
 
 MAP, MAP_LINES_MAX = "docs/ARCHITECTURE.md", 150
 READERS_TEST, READERS_HEADING = "CONTRIBUTING.md", "## The reader's test"
@@ -37,14 +38,8 @@ METRIC = re.compile(r"^kvtier_[a-z_]+$")
 class Tree:
     def __init__(self, top):
         self.top = top
-        try:
-            listed = subprocess.run(["git", "-C", top, "ls-files", "--cached", "--others", "--exclude-standard"],
-                                    capture_output=True, text=True, check=True).stdout.split("\n")
-            names = [name for name in listed if name and (top / name).is_file()]
-        except (OSError, subprocess.CalledProcessError):
-            names = [str(path.relative_to(top)) for path in top.rglob("*")
-                     if path.is_file() and path.relative_to(top).parts[0] not in ("build", ".git")]
-        self.files = sorted(names)
+        names = names_in(top)
+        self.files = names
         self.folders = {str(parent) for name in names for parent in pathlib.PurePath(name).parents}
         self.tops = {name.split("/")[0] for name in names if "/" in name}
         self.base_names = {name.rpartition("/")[2] for name in names}

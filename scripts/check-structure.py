@@ -10,8 +10,9 @@ where clang-format puts them.
 import argparse
 import pathlib
 import re
-import subprocess
 import sys
+
+from tree_files import names_in
 
 # What a folder may include beside itself. The longest name that fits a file decides; a name that ends in / covers
 # what is below it. What is not listed may include nothing of the project's.
@@ -182,21 +183,6 @@ def breaches(tree, names):
             yield f"{where[0]}:1: {klass} is in {len(where)} files, more than {PLACES_MAX}: {' '.join(where)}"
     if not sources_in:
         yield f"{tree}:1: there are no sources here"
-
-
-def names_in(tree):
-    """Every file that is, or could be, committed. Where Git does not answer for this folder, every file in it."""
-    def git(*arguments):
-        return subprocess.run(["git", "-C", tree, *arguments], capture_output=True, text=True, check=True).stdout
-
-    try:
-        if pathlib.Path(git("rev-parse", "--show-toplevel").rstrip("\n")).resolve() == tree:
-            listed = git("ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
-            return sorted({name for name in listed if (tree / name).is_file()})
-    except (OSError, subprocess.CalledProcessError):
-        pass
-    names = (path.relative_to(tree) for path in tree.rglob("*") if path.is_file())
-    return sorted(str(name) for name in names if name.parts[0] not in ("build", ".git"))
 
 
 def main():

@@ -138,7 +138,7 @@ void Scrubber::checked(std::uint32_t device, Place at, BlockId id, std::uint64_t
     spdlog::warn("scrub: block {} on {} does not hold and is forgotten: {}",
                  to_hex(catalogue_.block(id).key), on.directory(), result.error().message);
     // Under a read it is left to that read, which will find the same.
-    (void)disk_.retire(id, result.error().code == Errc::corrupt ? Removal::corrupt : Removal::io);
+    (void)disk_.retire(id, result.error());
   }
   advance();
 }

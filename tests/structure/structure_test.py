@@ -130,6 +130,8 @@ class TableTest(unittest.TestCase):
     """The table itself, for this tree."""
 
     def setUp(self):
+        sys.path.insert(0, str(SCRIPT.parent))
+        self.addCleanup(sys.path.remove, str(SCRIPT.parent))
         specification = importlib.util.spec_from_file_location("check_structure", SCRIPT)
         self.checker = importlib.util.module_from_spec(specification)
         specification.loader.exec_module(self.checker)

@@ -41,7 +41,7 @@ void Loads::landed(BlockId id, Place to, const Result<void>& result) {
   // What cannot be reached now may be good later; all else did not hold.
   if (!result && result.error().code != Errc::unavailable) {
     ++counts_.faults;
-    (void)disk_.retire(id, result.error().code == Errc::corrupt ? Removal::corrupt : Removal::io);
+    (void)disk_.retire(id, result.error());
   }
   placements_.settle(id);  // does nothing where retire() has removed the entry
   on_settled(id, waiters);

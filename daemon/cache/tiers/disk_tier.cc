@@ -83,8 +83,7 @@ Result<void> DiskTier::verify(BlockId id, std::function<void(Result<void>)> done
       {ns, block.key, location_of(at), bytes, bytes},
       [this, id, done = std::move(done)](const Result<void>& result) {
         catalogue_.unhold(id, Tier::disk, catalogue_.parent(id));
-        if (!result && result.error().code != Errc::unavailable)
-          (void)retire(id, result.error().code == Errc::corrupt ? Removal::corrupt : Removal::io);
+        if (!result && result.error().code != Errc::unavailable) (void)retire(id, result.error());
         on_unheld(id);
         done(result);
       });
@@ -92,10 +91,10 @@ Result<void> DiskTier::verify(BlockId id, std::function<void(Result<void>)> done
   return sent;
 }
 
-bool DiskTier::retire(BlockId id, Removal why) {
+bool DiskTier::retire(BlockId id, const Error& why) {
   if (on_lost) on_lost(id);
   if (catalogue_.block(id).holds[index_of(Tier::disk)] != 0) return false;
-  devices_.retire(id, why);
+  devices_.retire(id, why.code == Errc::corrupt ? Removal::corrupt : Removal::io);
   return true;
 }
 

@@ -54,7 +54,7 @@ class DiskTier {
   Result<void> verify(BlockId id, std::function<void(Result<void>)> done);
   // Forgets a block whose record did not hold; its slot is not used again. False, and nothing done,
   // where something reads it, which will find the same.
-  bool retire(BlockId id, Removal why);
+  bool retire(BlockId id, const Error& why);
   // As DiskDevices::forget().
   void forget(std::span<const BlockId> ids, Removal why) { devices_.forget(ids, why); }
 

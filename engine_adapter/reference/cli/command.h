@@ -51,6 +51,9 @@ void say_notes(const LoadedModel& loaded);
 void add_context_option(CLI::App& command, std::uint32_t& context_max);
 // --device.
 void add_device_option(CLI::App& command, std::string& device);
+// --storage-format, of one format.
+void add_storage_format_option(CLI::App& command, std::string& format);
+void add_pool_tokens_option(CLI::App& command, std::uint32_t& pool_tokens);
 
 // Adds a command to `app`, which outlives this call: `add_options` gives it its options, and `run`
 // its exit code, which `exit_code` is set to.

@@ -66,9 +66,7 @@ void add_options(CLI::App& command, GenerateOptions& o) {
       ->capture_default_str();
   command.add_flag("--flush", o.flush, "After the last run wait until all blocks are kept safely");
   command.add_flag("--json", o.json, "Print {\"runs\": [...]} and nothing else");
-  command.add_option("--storage-format", o.format, "fp8_e4m3, fp8_e5m2, bf16 or f32")
-      ->check(check_storage_format)
-      ->capture_default_str();
+  add_storage_format_option(command, o.format);
   command.add_option("--temperature", o.sampling.temperature, "0: always the likeliest token")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
@@ -83,10 +81,7 @@ void add_options(CLI::App& command, GenerateOptions& o) {
                   "Prompt tokens computed at once; 0: 512 on the CPU, 8192 on a GPU")
       ->check(CLI::Range(0U, 1U << 16))
       ->capture_default_str();
-  command
-      .add_option("--pool-tokens", o.pool_tokens,
-                  "Tokens the engine's own pages hold; 0: max_position_embeddings")
-      ->capture_default_str();
+  add_pool_tokens_option(command, o.pool_tokens);
   command
       .add_option("--deadline-ms", o.deadline_ms,
                   "The longest wait for the daemon, at the start and in each request")

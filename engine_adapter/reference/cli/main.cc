@@ -43,6 +43,19 @@ void add_device_option(CLI::App& command, std::string& device) {
       ->capture_default_str();
 }
 
+void add_storage_format_option(CLI::App& command, std::string& format) {
+  command.add_option("--storage-format", format, "fp8_e4m3, fp8_e5m2, bf16 or f32")
+      ->check(check_storage_format)
+      ->capture_default_str();
+}
+
+void add_pool_tokens_option(CLI::App& command, std::uint32_t& pool_tokens) {
+  command
+      .add_option("--pool-tokens", pool_tokens,
+                  "Tokens the engine's own pages hold; 0: max_position_embeddings")
+      ->capture_default_str();
+}
+
 namespace {
 
 constexpr const char* kExamples = R"(

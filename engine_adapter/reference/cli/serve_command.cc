@@ -80,18 +80,13 @@ void add_options(CLI::App& command, ServeOptions& o) {
                   "sooner), load, compute, or both at once")
       ->transform(CLI::CheckedTransformer(kPolicies))
       ->default_str("auto");
-  command.add_option("--storage-format", o.format, "fp8_e4m3, fp8_e5m2, bf16 or f32")
-      ->check(check_storage_format)
-      ->capture_default_str();
+  add_storage_format_option(command, o.format);
   command
       .add_option("--chunk-tokens", o.chunk_tokens,
                   "Rows of a step; 0: 512 on the CPU, 8192 on a GPU")
       ->check(CLI::Range(0U, 1U << 16))
       ->capture_default_str();
-  command
-      .add_option("--pool-tokens", o.pool_tokens,
-                  "Tokens the engine's own pages hold; 0: max_position_embeddings")
-      ->capture_default_str();
+  add_pool_tokens_option(command, o.pool_tokens);
   command
       .add_option("--deadline-ms", o.deadline_ms,
                   "The longest that a request waits for the cache while nothing comes from it")
