@@ -2,7 +2,7 @@
 # What takes longer than a change may: installs what is missing, builds in folders of its own under build/, runs each part
 # to its end and ends with a table, which build/check/results.json has too. All of it takes some hours on two cores.
 #
-#   scripts/check.sh [--record] [PART ...]      without a part: all of them
+#   scripts/check.sh [--record] [--jobs N] [PART ...]      without a part: all of them
 #
 #   asan      every test under AddressSanitizer and UndefinedBehaviorSanitizer
 #   tsan      every test under ThreadSanitizer
@@ -13,6 +13,7 @@
 #
 #   --record  writes the table to docs/internals/checks.md, with date, machine and commit; of a part that was not run,
 #             what was written before stays
+#   --jobs N  tests at a time; without it as many as there are cores
 #
 # Exit status: 0 everything held; 1 something did not; 2 usage; 77 nothing failed, but not everything could be run here.
 set -euo pipefail

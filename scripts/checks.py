@@ -17,6 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "build" / "check"
 PAGE = ROOT / "docs" / "internals" / "checks.md"
 CORES = os.cpu_count()
+JOBS = CORES  # tests at a time: --jobs
 FUZZ_SECONDS = 60
 TITLES = {
     "asan": "every test under ASan and UBSan", "tsan": "every test under TSan", "fuzz": "libFuzzer",
@@ -53,7 +54,7 @@ def run_tests(preset, log):
     """How many tests passed of how many, and the names of those that failed."""
     report = OUT / f"{log}.xml"
     report.unlink(missing_ok=True)
-    run(log, "ctest", "--preset", preset, "-LE", "slow", "--parallel", str(CORES), "--output-junit", report, ok=False)
+    run(log, "ctest", "--preset", preset, "-LE", "slow", "--parallel", str(JOBS), "--output-junit", report, ok=False)
     if not report.exists():
         raise NotHeld(f"ctest reported nothing: build/check/{log}.log")
     cases = xml.etree.ElementTree.parse(report).getroot().iter("testcase")
@@ -231,14 +232,17 @@ def record(results):
 
 
 def main():
+    global JOBS
     parser = argparse.ArgumentParser(description=__doc__, prog="scripts/check.sh")
     parser.add_argument("--record", action="store_true")
+    parser.add_argument("--jobs", type=int, default=CORES, metavar="N")
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     arguments = parser.parse_args()
     if unknown := set(arguments.parts) - set(PARTS):
         parser.error(f"there is no part {', '.join(sorted(unknown))}: {', '.join(PARTS)}")
     if not shutil.which("cmake"):
         parser.error("scripts/check.sh installs what is needed and runs this")
+    JOBS = arguments.jobs
     OUT.mkdir(parents=True, exist_ok=True)
     results = []
     for part in [part for part in PARTS if part in arguments.parts or not arguments.parts]:

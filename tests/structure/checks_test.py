@@ -17,6 +17,7 @@ import pathlib, sys
 report = pathlib.Path(sys.argv[sys.argv.index("--output-junit") + 1])
 cases = "".join(f'<testcase name="{n}" status="{s}"/>' for n, s in STATUSES)
 report.write_text(f"<testsuite>{cases}</testsuite>")
+print("told:", *sys.argv)
 sys.exit(8)
 """
 FUZZER = """#!/bin/sh
@@ -59,6 +60,11 @@ class ChecksTest(unittest.TestCase):
         self.assertRegex(done.stdout, r"(?m)^asan +held .*2 of 3 passed, 1 skipped")
         self.assertEqual(done.returncode, 0, done.stdout)
         self.assertEqual(self.results[0]["seen"][0]["passed"], 2)
+
+    def test_tests_are_run_as_many_at_a_time_as_is_said(self):
+        self.ctest(a="run")
+        self.check("--jobs", "3", "asan")
+        self.assertRegex((self.tree / "build" / "check" / "asan.log").read_text(), r"(?m)^told: .* --parallel 3 ")
 
     def test_a_test_that_fails_is_named(self):
         self.ctest(a="run", the_bad_one="fail")
