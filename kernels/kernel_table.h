@@ -9,22 +9,35 @@
 #include "kvtier/dtype.h"
 
 namespace kvtier {
+struct LayerLayout;
 struct RecordLayout;
-}
+}  // namespace kvtier
 
 namespace kvtier::kernels {
 
 using kvtier::bytes_of;
 using kvtier::DType;
 
-// K and V of `blocks` blocks in one layer, between an engine's pages and records.
+// K or V in pages: where page n of a call begins, and where token t and head h of it, at t *
+// token_stride + h * head_stride bytes behind. The numbers of one head of one token lie side by
+// side.
+struct PageSide {
+  void* const* pages = nullptr;  // [pages of the call]; or, where it is null,
+  std::byte* base = nullptr;     // base + numbers[n] * page_stride
+  std::size_t page_stride = 0;
+  const std::uint32_t* numbers = nullptr;
+  std::size_t token_stride = 0;
+  std::size_t head_stride = 0;
+};
+
+// K and V of `blocks` blocks in one layer, between an engine's pages and records. Not for raw.
 struct BlockLayerArgs {
-  const RecordLayout* layout = nullptr;
-  std::uint32_t layer = 0;
+  const LayerLayout* layout = nullptr;
   std::uint32_t blocks = 0;
-  DType page_type = DType::f32;         // f32, f16 or bf16
-  void* const* k_pages = nullptr;       // [blocks] -> [kv_heads][block_tokens][head_dim_k]
-  void* const* v_pages = nullptr;       // [blocks] -> [kv_heads][block_tokens][head_dim_v]
+  std::uint32_t page_tokens = 0;  // of a page, of which a block has block_tokens / page_tokens
+  DType page_type = DType::f32;   // f32, f16 or bf16
+  PageSide k;
+  PageSide v;                           // not looked at where head_dim_v is 0
   std::byte* const* records = nullptr;  // [blocks] -> one record each
 };
 

@@ -26,6 +26,10 @@ const KernelTable* cpu_kernels_named(const char* name) noexcept;
 // 0: as many as there are processors. Call before the first kernel.
 void set_cpu_threads(unsigned threads) noexcept;
 
+// Pages of [kv_heads][tokens][head_dim], one pointer each.
+PageSide head_major(void* const* pages, std::uint32_t tokens, std::uint32_t head_dim,
+                    DType type) noexcept;
+
 struct RopeScaling {
   enum class Kind : std::uint8_t { none, linear, llama3, yarn } kind = Kind::none;
   float factor = 1;

@@ -412,12 +412,12 @@ void CudaLoad::settle_promotions(bool good) {
       hold_->session()->put_back(hold_->ns_ptr(), Tier::device, std::move(promotion.slot));
       continue;
     }
-    const auto tokens = hold_->tokens(promotion.block);
+    const auto proof = hold_->proof(promotion.block);
     session::FilledBlock block{hold_->ns_ptr(),
                                hold_->keys()[promotion.block],
                                hold_->parent(promotion.block),
                                hold_->position(promotion.block),
-                               {tokens.begin(), tokens.end()},
+                               {proof.begin(), proof.end()},
                                {}};
     block.slots.push_back(std::move(promotion.slot));
     hold_->session()->commit(std::move(block));

@@ -13,7 +13,7 @@ struct FilledBlock {
   Key key;
   Key parent;
   std::uint32_t block_index = 0;
-  std::vector<Token> tokens;
+  std::vector<std::byte> proof;
   std::vector<ReservedSlot> slots;  // one a tier, all of one connection
 };
 

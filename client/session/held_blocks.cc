@@ -8,26 +8,21 @@
 namespace kvtier::session {
 
 HeldBlocks::HeldBlocks(std::shared_ptr<Session> session, std::shared_ptr<NamespaceEntry> ns,
-                       std::uint32_t first, const Key& before, std::vector<Key> keys,
-                       std::span<const Token> tokens, std::uint32_t looked_up)
+                       std::uint32_t first, const Key& before, std::vector<Key> keys, Proofs proofs,
+                       std::uint32_t looked_up)
     : session_(std::move(session)),
       ns_(std::move(ns)),
       first_(first),
       before_(before),
       keys_(std::move(keys)),
-      tokens_(tokens.begin(), tokens.end()),
+      proofs_(std::move(proofs)),
       looked_up_(looked_up) {
-  KVTIER_CHECK(tokens_.size() == keys_.size() * ns_->layout.block_tokens);
+  KVTIER_CHECK(proofs_.size() == keys_.size());
 }
 
 HeldBlocks::~HeldBlocks() {
   KVTIER_CHECK(uses_ == 0);
   release();
-}
-
-std::span<const Token> HeldBlocks::tokens(std::uint32_t block) const noexcept {
-  const std::size_t count = ns_->layout.block_tokens;
-  return std::span(tokens_).subspan(block * count, count);
 }
 
 void HeldBlocks::grant(std::shared_ptr<const Connection> connection, std::uint64_t id,

@@ -14,6 +14,7 @@
 #include "client/session/connection.h"
 #include "client/session/extent_mapping.h"
 #include "client/session/namespace_entry.h"
+#include "kvtier/prefix.h"
 
 namespace kvtier::session {
 
@@ -30,8 +31,8 @@ class HeldBlocks : public std::enable_shared_from_this<HeldBlocks> {
 
   // Block 0 is the prefix's block `first`, the child of `before`.
   HeldBlocks(std::shared_ptr<Session> session, std::shared_ptr<NamespaceEntry> ns,
-             std::uint32_t first, const Key& before, std::vector<Key> keys,
-             std::span<const Token> tokens, std::uint32_t looked_up);
+             std::uint32_t first, const Key& before, std::vector<Key> keys, Proofs proofs,
+             std::uint32_t looked_up);
   ~HeldBlocks();
 
   NamespaceEntry& ns() const noexcept { return *ns_; }
@@ -41,7 +42,7 @@ class HeldBlocks : public std::enable_shared_from_this<HeldBlocks> {
   Key parent(std::uint32_t block) const noexcept { return block == 0 ? before_ : keys_[block - 1]; }
   // In the prefix.
   std::uint32_t position(std::uint32_t block) const noexcept { return first_ + block; }
-  std::span<const Token> tokens(std::uint32_t block) const noexcept;
+  std::span<const std::byte> proof(std::uint32_t block) const noexcept { return proofs_[block]; }
 
   // Blocks of the prompt that could have been cached, those not asked for too.
   std::uint32_t looked_up() const noexcept { return looked_up_; }
@@ -85,7 +86,7 @@ class HeldBlocks : public std::enable_shared_from_this<HeldBlocks> {
   const std::uint32_t first_;
   const Key before_;
   const std::vector<Key> keys_;
-  const std::vector<Token> tokens_;
+  const Proofs proofs_;
   const std::uint32_t looked_up_;
 
   mutable std::mutex mutex_;

@@ -17,11 +17,13 @@ struct NamespaceEntry {
       : ns(n),
         id(id_of(n)),
         layout(RecordLayout::of(n)),
+        layers(layer_layouts(n)),
         pools{SlotPool(slots_ahead), SlotPool(slots_ahead)} {}
 
   const Namespace ns;
   const NamespaceId id;
   const RecordLayout layout;
+  const std::vector<LayerLayout> layers;
   std::array<SlotPool, 2> pools;  // device and host
   // The daemon has closed it: nothing is found or kept under it any more. Any thread may ask.
   std::atomic<bool> invalidated{false};

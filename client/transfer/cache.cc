@@ -46,25 +46,65 @@ class CacheImpl final : public Cache {
     });
   }
 
+  Match match(const Prefix& prefix) const noexcept override {
+    if (forked() || ns_->invalidated || prefix.ns() != ns_->id) return {};
+    return parts_.session->directory().read([&](const DirectoryView* view) {
+      return view == nullptr ? Match{}
+                             : match_keys(*view, prefix.keys().first(prefix.blocks_matchable()));
+    });
+  }
+
   using Cache::lease;
   Result<Lease> lease(std::span<const Token> tokens, BlockRange range, Deadline deadline) override {
+    const std::uint32_t block_tokens = ns_->layout.block_tokens;
+    const auto matchable =
+        static_cast<std::uint32_t>(blocks_matchable(tokens.size(), block_tokens));
+    const std::size_t hashed = std::min({std::size_t{range.end}, std::size_t{matchable},
+                                         std::size_t{range.first} + wire::kLeaseBlocksMax});
+    return lease_of(prefix_of(tokens.first(hashed * block_tokens)), matchable, range, deadline);
+  }
+  Result<Lease> lease(const Prefix& prefix, BlockRange range, Deadline deadline) override {
+    if (prefix.ns() != ns_->id)
+      return make_error(Errc::invalid, "the prefix is of another namespace than this cache");
+    return lease_of(prefix, prefix.blocks_matchable(), range, deadline);
+  }
+
+  WriteBack write_back(std::span<const Token> tokens, std::uint32_t first_block, const Pages& pages,
+                       StreamView stream) noexcept override {
+    return write_back(prefix_of(tokens), first_block, pages, stream);
+  }
+  WriteBack write_back(const Prefix& prefix, std::uint32_t first_block, const Pages& pages,
+                       StreamView stream) noexcept override {
+    if (forked()) return make_handle(&CacheImpl::make_write_back, nullptr, nullptr);
+    auto job = queue_write_back(prefix, first_block, pages, stream);
+    return make_handle(&CacheImpl::make_write_back, std::move(job), parts_.copies);
+  }
+
+ private:
+  bool forked() const noexcept { return parts_.born.forked(); }
+
+  Prefix prefix_of(std::span<const Token> tokens) const {
+    Prefix prefix(ns_->id, ns_->ns);
+    (void)prefix.append(tokens);  // refused where blocks are named by digests: then of no block
+    return prefix;
+  }
+
+  // Of `matchable` blocks `prefix` has those that are asked for.
+  Result<Lease> lease_of(const Prefix& prefix, std::uint32_t matchable, BlockRange range,
+                         Deadline deadline) {
     if (forked()) {
       return make_error(Errc::unavailable,
                         "this cache is of the process that this one was forked from");
     }
-    const std::uint32_t block_tokens = ns_->layout.block_tokens;
-    const std::size_t matchable = blocks_matchable(tokens.size(), block_tokens);
-    const std::size_t end = std::min<std::size_t>(range.end, matchable);
-    const std::size_t first = std::min<std::size_t>(range.first, end);
-    const std::size_t wanted = std::min<std::size_t>(end - first, wire::kLeaseBlocksMax);
-    const auto prefix = tokens.first((first + wanted) * block_tokens);
-    auto keys = chain_keys(ns_->id, block_tokens, prefix);
-    const Key before = first == 0 ? Key{} : keys[first - 1];
-    keys.erase(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(first));
-    const std::size_t looked_up = range.first == 0 ? matchable : wanted;
+    const std::uint32_t end = std::min({range.end, matchable, prefix.blocks()});
+    const std::uint32_t first = std::min(range.first, end);
+    const std::uint32_t wanted =
+        std::min<std::uint32_t>(end - first, static_cast<std::uint32_t>(wire::kLeaseBlocksMax));
+    const auto keys = prefix.keys().subspan(first, wanted);
+    const std::uint32_t looked_up = range.first == 0 ? matchable : wanted;
     auto hold = std::make_shared<HeldBlocks>(
-        parts_.session, ns_, static_cast<std::uint32_t>(first), before, std::move(keys),
-        prefix.subspan(first * block_tokens), static_cast<std::uint32_t>(looked_up));
+        parts_.session, ns_, first, prefix.parent(first), std::vector(keys.begin(), keys.end()),
+        prefix.proofs().slice(first, first + wanted), looked_up);
     Result<void> granted;
     if (wanted > 0) {
       granted = parts_.session->lease(hold, deadline);
@@ -75,16 +115,6 @@ class CacheImpl final : public Cache {
     if (!granted) return granted.error();
     return make_handle(&CacheImpl::make_lease, std::move(hold), parts_.copies, parts_.gpu);
   }
-
-  WriteBack write_back(std::span<const Token> tokens, std::uint32_t first_block, const Pages& pages,
-                       StreamView stream) noexcept override {
-    if (forked()) return make_handle(&CacheImpl::make_write_back, nullptr, nullptr);
-    auto job = queue_write_back(tokens, first_block, pages, stream);
-    return make_handle(&CacheImpl::make_write_back, std::move(job), parts_.copies);
-  }
-
- private:
-  bool forked() const noexcept { return parts_.born.forked(); }
 
   void count(const HeldBlocks& hold, std::size_t looked_up, bool granted) {
     Counters& counters = parts_.session->counters();
@@ -98,15 +128,13 @@ class CacheImpl final : public Cache {
     Counters::add(counters.misses, misses);
   }
 
-  std::shared_ptr<WriteBackJob> queue_write_back(std::span<const Token> tokens,
-                                                 std::uint32_t first_block, const Pages& pages,
-                                                 StreamView stream) {
-    const std::uint32_t block_tokens = ns_->layout.block_tokens;
-    const std::size_t complete = tokens.size() / block_tokens;
-    auto table = PageTable::of(pages, ns_->layout, stream, parts_.gpu != nullptr);
-    const std::size_t after_first = complete > first_block ? complete - first_block : 0;
-    if (!table) {
-      drop(std::min<std::size_t>(after_first, std::max(pages.records.size(), pages.k_pages.size())),
+  std::shared_ptr<WriteBackJob> queue_write_back(const Prefix& prefix, std::uint32_t first_block,
+                                                 const Pages& pages, StreamView stream) {
+    auto table = PageTable::of(pages, *ns_, stream, parts_.gpu != nullptr);
+    const std::size_t after_first =
+        prefix.blocks() > first_block ? prefix.blocks() - first_block : 0;
+    if (!table || prefix.ns() != ns_->id) {
+      drop(std::min<std::size_t>(after_first, PageTable::blocks_of(pages, *ns_)),
            DropReason::failed);
       return nullptr;
     }
@@ -121,10 +149,10 @@ class CacheImpl final : public Cache {
     work.blocks = ns_->invalidated ? 0 : parts_.budget->take(offered);
     drop(offered - work.blocks, DropReason::queue_full);
     if (work.blocks == 0) return nullptr;
-    const auto prefix = tokens.first(std::size_t{first_block + work.blocks} * block_tokens);
-    const auto written = prefix.subspan(std::size_t{first_block} * block_tokens);
-    work.keys = chain_keys(ns_->id, block_tokens, prefix);
-    work.tokens.assign(written.begin(), written.end());
+    const auto keys = prefix.keys().subspan(first_block, work.blocks);
+    work.before = prefix.parent(first_block);
+    work.keys.assign(keys.begin(), keys.end());
+    work.proofs = prefix.proofs().slice(first_block, first_block + work.blocks);
     work.pages = std::move(*table);
     parts_.session->refill(ns_);
     auto job = make_write_back_job(std::move(work), stream);
@@ -186,7 +214,7 @@ Result<std::shared_ptr<Loading>> start_load(const std::shared_ptr<HeldBlocks>& h
                                             const std::shared_ptr<CopyQueue>& copies,
                                             const std::shared_ptr<Gpu>& gpu, const Pages& pages,
                                             StreamView stream) {
-  auto table = PageTable::of(pages, hold->ns().layout, stream, gpu != nullptr);
+  auto table = PageTable::of(pages, hold->ns(), stream, gpu != nullptr);
   if (!table) return table.error();
   if (!hold->held() || !hold->begin_use()) {
     if (!hold->alive()) hold->note_loss();

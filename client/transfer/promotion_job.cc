@@ -56,12 +56,12 @@ CopyJob::Step PromotionJob::step() noexcept {
     session->put_back(hold_->ns_ptr(), Tier::device, std::move(*slot));
     return Step::done;
   }
-  const auto tokens = hold_->tokens(at);
+  const auto proof = hold_->proof(at);
   session::FilledBlock block{hold_->ns_ptr(),
                              key,
                              hold_->parent(at),
                              hold_->position(at),
-                             {tokens.begin(), tokens.end()},
+                             {proof.begin(), proof.end()},
                              {}};
   block.slots.push_back(std::move(*slot));
   session->commit(std::move(block));

@@ -50,7 +50,7 @@ ProvenBlocks prove(HeldBlocks& hold, const std::vector<HeldBlocks::Block>& block
     auto& counters = hold.session()->counters();
     const RecordLayout& layout = hold.ns().layout;
     auto good = head.read(header_of(i), layout);
-    if (good) good = head.proves(layout, identity, hold.tokens(i));
+    if (good) good = head.proves(layout, identity, hold.proof(i));
     if (good && payload_of && !payload_of(i, head)) {
       Counters::add(counters.checksum_faults);
       good = make_error(Errc::corrupt, "record: payload checksum");

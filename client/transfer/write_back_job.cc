@@ -69,30 +69,21 @@ WriteBackJob::Taken WriteBackJob::take_slots(std::uint32_t block, Slots& slots) 
   return Taken::slots;
 }
 
-std::span<const Token> WriteBackJob::tokens_of(std::uint32_t block) const noexcept {
-  const std::size_t count = ns_->layout.block_tokens;
-  return std::span(work_.tokens).subspan(block * count, count);
-}
-
 Key WriteBackJob::parent_of(std::uint32_t block) const noexcept {
-  const std::uint32_t at = work_.first_block + block;
-  return at == 0 ? Key{} : work_.keys[at - 1];
+  return block == 0 ? work_.before : work_.keys[block - 1];
 }
 
 void WriteBackJob::write_header_of(std::uint32_t block, std::span<std::byte> record) const {
   write_header(record, ns_->layout,
                {ns_->id, key_of(block), parent_of(block), work_.first_block + block},
-               tokens_of(block));
+               work_.proofs[block]);
 }
 
 void WriteBackJob::commit(std::uint32_t block, Slots slots) {
-  const auto tokens = tokens_of(block);
-  session::FilledBlock filled{ns_,
-                              key_of(block),
-                              parent_of(block),
-                              work_.first_block + block,
-                              {tokens.begin(), tokens.end()},
-                              {}};
+  const auto proof = work_.proofs[block];
+  session::FilledBlock filled{
+      ns_, key_of(block), parent_of(block), work_.first_block + block, {proof.begin(), proof.end()},
+      {}};
   // The host's first: kvtierd takes a slot that it cannot read only beside one that it can.
   for (auto* slot : {&slots.host, &slots.device}) {
     if (*slot) filled.slots.push_back(std::move(**slot));

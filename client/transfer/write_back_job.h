@@ -30,10 +30,11 @@ class WriteBackJob : public CopyJob {
  public:
   struct Work {
     std::uint32_t first_block = 0;
-    std::uint32_t blocks = 0;   // taken from the budget
-    std::vector<Key> keys;      // of the prefix up to the last block
-    std::vector<Token> tokens;  // of `blocks` blocks
-    PageTable pages;            // page 0 is first_block
+    std::uint32_t blocks = 0;  // taken from the budget
+    Key before;                // the first block's parent
+    std::vector<Key> keys;     // of `blocks` blocks
+    Proofs proofs;             // likewise
+    PageTable pages;           // its block 0 is first_block
   };
 
   WriteBackJob(std::shared_ptr<session::Session> session,
@@ -74,8 +75,7 @@ class WriteBackJob : public CopyJob {
  private:
   bool cached(const Key& key) const noexcept;
   bool may_linger() noexcept;
-  std::span<const Token> tokens_of(std::uint32_t block) const noexcept;
-  Key key_of(std::uint32_t block) const noexcept { return work_.keys[work_.first_block + block]; }
+  Key key_of(std::uint32_t block) const noexcept { return work_.keys[block]; }
   Key parent_of(std::uint32_t block) const noexcept;
   void end() noexcept;
 

@@ -1,8 +1,9 @@
 #include "kvtier/namespace.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
-#include <limits>
 
 #include "core/base/check.h"
 #include "core/record/digest.h"
@@ -29,6 +30,12 @@ enum class Tag : std::uint8_t {
   rank,
   ranks,
   positions,
+  // Present only where they are not 0 or empty.
+  raw_bytes,
+  page_layout,
+  extra_bytes_max,
+  digest_bytes,
+  layer_shapes,
 };
 
 // Calls `visit(tag, field)` for every field, in tag order: the one list that encoding and decoding
@@ -47,6 +54,31 @@ void each_field(Ns& ns, Visit&& visit) {
   visit(Tag::rank, ns.rank);
   visit(Tag::ranks, ns.ranks);
   visit(Tag::positions, ns.positions);
+  visit.where_given(Tag::raw_bytes, ns.raw_bytes);
+  visit.where_given(Tag::page_layout, ns.page_layout);
+  visit.where_given(Tag::extra_bytes_max, ns.extra_bytes_max);
+  visit.where_given(Tag::digest_bytes, ns.digest_bytes);
+  visit.where_given(Tag::layer_shapes, ns.layer_shapes);
+}
+
+bool is_given(std::uint32_t number) {
+  return number != 0;
+}
+template <class List>
+bool is_given(const List& list) {
+  return !list.empty();
+}
+
+// As a layer is encoded.
+using PackedShape = std::array<std::uint32_t, 5>;
+PackedShape packed(const LayerShape& shape) {
+  return {shape.kv_heads, shape.head_dim_k, shape.head_dim_v,
+          static_cast<std::uint32_t>(shape.format), shape.raw_bytes};
+}
+LayerShape unpacked(const PackedShape& from) {
+  // What does not fit a format is none: validate() refuses it.
+  const auto format = from[3] > 0xFF ? 0 : from[3];
+  return {from[0], from[1], from[2], static_cast<StorageFormat>(format), from[4]};
 }
 
 void append(std::vector<std::byte>& out, const void* bytes, std::size_t count) {
@@ -60,9 +92,18 @@ class Writer {
  public:
   explicit Writer(std::vector<std::byte>& out) : out_(out) {}
   void operator()(Tag tag, const std::string& text) { field(tag, text.data(), text.size()); }
+  void operator()(Tag tag, const std::vector<LayerShape>& shapes) {
+    std::vector<PackedShape> list;
+    for (const LayerShape& shape : shapes) list.push_back(packed(shape));
+    field(tag, list.data(), list.size() * sizeof(PackedShape));
+  }
   template <class Number>
   void operator()(Tag tag, const Number& number) {
     field(tag, &number, sizeof number);
+  }
+  template <class Field>
+  void where_given(Tag tag, const Field& value) {
+    if (is_given(value)) (*this)(tag, value);
   }
 
  private:
@@ -88,6 +129,23 @@ class Reader {
     good_ = good_ && bytes.size() == sizeof number;
     if (good_) std::memcpy(&number, bytes.data(), sizeof number);
   }
+  void operator()(Tag tag, std::vector<LayerShape>& shapes) {
+    const auto bytes = field(tag);
+    good_ = good_ && bytes.size() % sizeof(PackedShape) == 0 &&
+            bytes.size() / sizeof(PackedShape) <= kNamespaceLimits.layers_max;
+    if (!good_) return;
+    for (std::size_t at = 0; at < bytes.size(); at += sizeof(PackedShape)) {
+      PackedShape from;
+      std::memcpy(from.data(), bytes.data() + at, sizeof from);
+      shapes.push_back(unpacked(from));
+    }
+  }
+  template <class Field>
+  void where_given(Tag tag, Field& value) {
+    if (!good_ || left_.empty() || static_cast<Tag>(left_[0]) != tag) return;
+    (*this)(tag, value);
+    good_ = good_ && is_given(value);
+  }
   bool finished() const { return good_ && left_.empty(); }
 
  private:
@@ -106,6 +164,8 @@ class Reader {
   std::span<const std::byte> left_;
   bool good_ = true;
 };
+
+constexpr std::uint8_t kFormats = 7;
 
 Result<void> in_range(const char* field, std::uint64_t value, std::uint64_t low,
                       std::uint64_t high) {
@@ -127,18 +187,24 @@ const char* name(StorageFormat format) noexcept {
       return "bf16";
     case StorageFormat::f32:
       return "f32";
+    case StorageFormat::raw:
+      return "raw";
+    case StorageFormat::int8:
+      return "int8";
+    case StorageFormat::int4:
+      return "int4";
   }
   return "unknown";
 }
 
 Result<StorageFormat> parse_storage_format(const std::string& text) {
-  for (const auto format : {StorageFormat::fp8_e4m3, StorageFormat::fp8_e5m2, StorageFormat::bf16,
-                            StorageFormat::f32}) {
+  for (auto number = std::uint8_t{1}; number <= kFormats; ++number) {
+    const auto format = static_cast<StorageFormat>(number);
     if (text == name(format)) return format;
   }
   return make_error(Errc::invalid, "'" + text +
-                                       "' is not a storage format: give fp8_e4m3, fp8_e5m2, bf16 "
-                                       "or f32");
+                                       "' is not a storage format: give fp8_e4m3, fp8_e5m2, bf16, "
+                                       "f32, raw, int8 or int4");
 }
 
 std::uint32_t bytes_per_element(StorageFormat format) noexcept {
@@ -146,37 +212,103 @@ std::uint32_t bytes_per_element(StorageFormat format) noexcept {
   return format == StorageFormat::bf16 ? 2 : 1;
 }
 
+bool has_elements(StorageFormat format) noexcept {
+  return format != StorageFormat::raw && format != StorageFormat::int8 &&
+         format != StorageFormat::int4;
+}
+
 bool has_scales(StorageFormat format) noexcept {
   return format == StorageFormat::fp8_e4m3 || format == StorageFormat::fp8_e5m2;
 }
 
+LayerShape layer_shape(const Namespace& ns, std::uint32_t layer) noexcept {
+  KVTIER_CHECK(layer < ns.layers);
+  if (!ns.layer_shapes.empty()) return ns.layer_shapes[layer];
+  return {ns.kv_heads, ns.head_dim_k, ns.head_dim_v, ns.format, ns.raw_bytes};
+}
+
+std::uint32_t proof_bytes(const Namespace& ns) noexcept {
+  return ns.digest_bytes != 0 ? 2 * ns.digest_bytes
+                              : ns.block_tokens * static_cast<std::uint32_t>(sizeof(Token));
+}
+
+namespace {
+
+struct Range {
+  const char* field;
+  std::uint64_t value, low, high;
+};
+
+Result<void> all_in_range(std::span<const Range> ranges, const std::string& of = {}) {
+  for (const Range& r : ranges) {
+    if (auto good = in_range((of + r.field).c_str(), r.value, r.low, r.high); !good)
+      return good.error();
+  }
+  return {};
+}
+
+Result<void> validate_shape(const LayerShape& shape, const std::string& of) {
+  const auto& limits = kNamespaceLimits;
+  const bool raw = shape.format == StorageFormat::raw;
+  const std::uint64_t least = raw ? 0 : 1;
+  const Range ranges[] = {
+      {"kv_heads", shape.kv_heads, least, limits.kv_heads_max},
+      {"head_dim_k", shape.head_dim_k, least, limits.head_dim_max},
+      {"head_dim_v", shape.head_dim_v, 0, limits.head_dim_max},
+      {"format", static_cast<std::uint64_t>(shape.format), 1, kFormats},
+      {raw ? "raw_bytes (format raw)" : "raw_bytes (a format other than raw)", shape.raw_bytes,
+       std::uint64_t{raw ? 1U : 0U}, raw ? limits.record_bytes_max : 0},
+  };
+  return all_in_range(ranges, of);
+}
+
+// The canonical form: shapes only where they differ, and the first's in the fields of all.
+Result<void> validate_shapes(const Namespace& ns) {
+  const auto refused = [](const std::string& what) {
+    return make_error(Errc::invalid, "namespace field layer_shapes " + what);
+  };
+  if (ns.layer_shapes.size() != ns.layers) {
+    return refused("has " + std::to_string(ns.layer_shapes.size()) + " shapes for " +
+                   std::to_string(ns.layers) + " layers; give one for each, or none");
+  }
+  for (std::uint32_t i = 0; i < ns.layers; ++i) {
+    const std::string of = "layer_shapes[" + std::to_string(i) + "].";
+    if (auto good = validate_shape(ns.layer_shapes[i], of); !good) return good;
+  }
+  const LayerShape& first = ns.layer_shapes.front();
+  if (first != LayerShape{ns.kv_heads, ns.head_dim_k, ns.head_dim_v, ns.format, ns.raw_bytes}) {
+    return refused(
+        "begins with another shape than kv_heads, head_dim_k, head_dim_v, format and "
+        "raw_bytes say; give the first layer's there");
+  }
+  if (std::ranges::all_of(ns.layer_shapes, [&](const LayerShape& s) { return s == first; }))
+    return refused("has the same shape for every layer; leave it empty");
+  return {};
+}
+
+}  // namespace
+
 Result<void> Namespace::validate() const {
   const auto& limits = kNamespaceLimits;
-  struct Range {
-    const char* field;
-    std::uint64_t value, low, high;
-  };
   const Range ranges[] = {
       {"model (bytes)", model.size(), 1, limits.text_bytes_max},
       {"adapter (bytes)", adapter.size(), 0, limits.text_bytes_max},
       {"tenant (bytes)", tenant.size(), 0, limits.text_bytes_max},
       {"positions (bytes)", positions.size(), 0, limits.text_bytes_max},
       {"layers", layers, 1, limits.layers_max},
-      {"kv_heads", kv_heads, 1, limits.kv_heads_max},
-      {"head_dim_k", head_dim_k, 1, limits.head_dim_max},
-      {"head_dim_v", head_dim_v, 1, limits.head_dim_max},
+      {"page_layout (bytes)", page_layout.size(), 0, limits.text_bytes_max},
       {"block_tokens", block_tokens, 1, limits.block_tokens_max},
-      {"format", static_cast<std::uint64_t>(format), 1, 4},
+      {"extra_bytes_max", extra_bytes_max, 0, limits.extra_bytes_max},
+      {"digest_bytes", digest_bytes, digest_bytes == 0 ? 0 : limits.digest_bytes_min,
+       limits.digest_bytes_max},
       {"ranks", ranks, 0, limits.ranks_max},
       {"rank", rank, 0, ranks == 0 ? 0 : ranks - 1},
   };
-  for (const Range& r : ranges) {
-    if (auto good = in_range(r.field, r.value, r.low, r.high); !good) return good.error();
-  }
-  if (!std::has_single_bit(block_tokens)) {
-    return make_error(Errc::invalid, "namespace field block_tokens is " +
-                                         std::to_string(block_tokens) +
-                                         "; it must be a power of two");
+  if (auto good = all_in_range(ranges); !good) return good;
+  const LayerShape shape{kv_heads, head_dim_k, head_dim_v, format, raw_bytes};
+  if (auto good = validate_shape(shape, {}); !good) return good;
+  if (!layer_shapes.empty()) {
+    if (auto good = validate_shapes(*this); !good) return good;
   }
   return in_range("record bytes", RecordLayout::of(*this).record_bytes, 1, limits.record_bytes_max);
 }
@@ -207,22 +339,26 @@ NamespaceId id_of(const Namespace& ns) {
   return {xxh3_128(encode(ns))};
 }
 
-Key chain_key(const NamespaceId& ns, const Key& parent, std::span<const Token> tokens) noexcept {
-  KVTIER_CHECK(tokens.size() <= kNamespaceLimits.block_tokens_max);
+Key chain_key(const NamespaceId& ns, const Key& parent, std::uint32_t count,
+              std::span<const std::byte> proof) noexcept {
+  KVTIER_CHECK(proof.size() <= kProofBytesMax);
   constexpr std::size_t kFixed = 16 + 16 + 4;
-  std::byte input[kFixed + kNamespaceLimits.block_tokens_max * sizeof(Token)];
-  const auto count = static_cast<std::uint32_t>(tokens.size());
+  std::byte input[kFixed + kProofBytesMax];
   std::memcpy(input, ns.bytes.data(), 16);
   std::memcpy(input + 16, parent.bytes.data(), 16);
   std::memcpy(input + 32, &count, sizeof count);
-  std::memcpy(input + kFixed, tokens.data(), tokens.size_bytes());
-  Key key{xxh3_128({input, kFixed + tokens.size_bytes()})};
+  if (!proof.empty()) std::memcpy(input + kFixed, proof.data(), proof.size());
+  Key key{xxh3_128({input, kFixed + proof.size()})};
   constexpr std::byte kPlaceMask{7};
   const unsigned before = std::to_integer<unsigned>(parent.bytes[4] & kPlaceMask);
   const unsigned place = parent.is_zero() ? 0 : (before + 1) % kKeyGroup;
   if (place != 0) std::memcpy(key.bytes.data(), parent.bytes.data(), 4);
   key.bytes[4] = (key.bytes[4] & ~kPlaceMask) | static_cast<std::byte>(place);
   return key;
+}
+
+Key chain_key(const NamespaceId& ns, const Key& parent, std::span<const Token> tokens) noexcept {
+  return chain_key(ns, parent, static_cast<std::uint32_t>(tokens.size()), std::as_bytes(tokens));
 }
 
 std::vector<Key> chain_keys(const NamespaceId& ns, std::uint32_t block_tokens,

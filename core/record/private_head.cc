@@ -1,5 +1,6 @@
 #include "core/record/private_head.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -12,8 +13,7 @@ namespace {
 
 // No layout has a longer one: a record cannot make its reader take more memory than this.
 constexpr std::uint64_t kHeaderBytesMax =
-    round_up(sizeof(RecordHeader) +
-                 std::uint64_t{kNamespaceLimits.block_tokens_max} * sizeof(Token) +
+    round_up(sizeof(RecordHeader) + kProofBytesMax +
                  std::uint64_t{kNamespaceLimits.layers_max} * 2 * kNamespaceLimits.kv_heads_max *
                      sizeof(float),
              kRecordAlignment) +
@@ -30,6 +30,19 @@ void copy_once(std::byte* to, const std::byte* from, std::size_t count) noexcept
   asm volatile("" : : "r"(to), "r"(from) : "memory");
 }
 
+bool version_is_known(const RecordHeader& header) noexcept {
+  return header.magic == kRecordMagic && header.version >= kRecordVersionOldest &&
+         header.version <= kRecordVersion;
+}
+
+// Of tokens or digests, and of the extra bytes behind them.
+std::uint64_t proof_bytes_of(const RecordHeader& header) noexcept {
+  const std::uint64_t fixed = header.digest_bytes != 0
+                                  ? std::uint64_t{2} * header.digest_bytes
+                                  : std::uint64_t{header.token_count} * sizeof(Token);
+  return fixed + header.extra_bytes;
+}
+
 // Whether the sizes in `header` describe something that lies inside `bytes` bytes.
 bool sizes_hold(const RecordHeader& header, std::size_t bytes) noexcept {
   return header.record_bytes <= bytes && header.record_bytes % kRecordAlignment == 0 &&
@@ -38,7 +51,9 @@ bool sizes_hold(const RecordHeader& header, std::size_t bytes) noexcept {
          header.header_bytes <= header.record_bytes - header.payload_bytes &&
          header.proof_offset == sizeof(RecordHeader) &&
          header.token_count <= kNamespaceLimits.block_tokens_max &&
-         header.proof_offset + header.token_count * sizeof(Token) <= header.scales_offset &&
+         header.digest_bytes <= kNamespaceLimits.digest_bytes_max &&
+         header.extra_bytes <= kNamespaceLimits.extra_bytes_max &&
+         header.proof_offset + proof_bytes_of(header) <= header.scales_offset &&
          header.scales_offset <= header.header_bytes;
 }
 
@@ -49,13 +64,13 @@ Result<void> PrivateHead::read(std::span<const std::byte> record) {
   bytes_.resize(sizeof header_);
   copy_once(bytes_.data(), record.data(), sizeof header_);
   std::memcpy(&header_, bytes_.data(), sizeof header_);
-  if (header_.magic != kRecordMagic || header_.version != kRecordVersion)
-    return corrupt("magic or version");
+  if (!version_is_known(header_)) return corrupt("magic or version");
   if (!sizes_hold(header_, record.size())) return corrupt("sizes");
   bytes_.resize(header_.header_bytes);
   copy_once(bytes_.data() + sizeof header_, record.data() + sizeof header_,
             bytes_.size() - sizeof header_);
-  set_proof(header_.proof_offset, header_.token_count);
+  proof_offset_ = header_.proof_offset;
+  proof_bytes_ = proof_bytes_of(header_);
   return {};
 }
 
@@ -65,23 +80,21 @@ Result<void> PrivateHead::read(std::span<const std::byte> record, const RecordLa
   bytes_.resize(layout.scales_offset);
   copy_once(bytes_.data(), record.data(), bytes_.size());
   std::memcpy(&header_, bytes_.data(), sizeof header_);
-  set_proof(layout.proof_offset, layout.block_tokens);
+  proof_offset_ = layout.proof_offset;
+  // What the header says of its length is believed where there is room for it.
+  proof_bytes_ =
+      layout.proof_bytes() + std::min<std::size_t>(header_.extra_bytes, layout.extra_bytes_max);
+  KVTIER_CHECK(proof_offset_ + proof_bytes_ <= bytes_.size());
   return {};
 }
 
-void PrivateHead::set_proof(std::size_t offset, std::size_t tokens) noexcept {
-  KVTIER_CHECK(offset + tokens * sizeof(Token) <= bytes_.size());
-  proof_ = reinterpret_cast<const Token*>(bytes_.data() + offset);
-  tokens_ = tokens;
-}
-
 Result<void> PrivateHead::names(const RecordLayout& layout, const BlockIdentity& identity) const {
-  if (header_.magic != kRecordMagic || header_.version != kRecordVersion)
-    return corrupt("magic or version");
+  if (!version_is_known(header_)) return corrupt("magic or version");
   if (header_.header_bytes != layout.header_bytes || header_.record_bytes != layout.record_bytes ||
       header_.payload_bytes != layout.payload_bytes ||
       header_.proof_offset != layout.proof_offset ||
-      header_.scales_offset != layout.scales_offset || header_.token_count != layout.block_tokens) {
+      header_.scales_offset != layout.scales_offset || header_.token_count != layout.block_tokens ||
+      header_.digest_bytes != layout.digest_bytes || header_.extra_bytes > layout.extra_bytes_max) {
     return corrupt("sizes are not this namespace's");
   }
   if (header_.ns != identity.ns) return corrupt("another namespace");
@@ -92,15 +105,18 @@ Result<void> PrivateHead::names(const RecordLayout& layout, const BlockIdentity&
 }
 
 Result<void> PrivateHead::proves(const RecordLayout& layout, const BlockIdentity& identity,
-                                 std::span<const Token> tokens) const {
+                                 std::span<const std::byte> proof) const {
   if (auto good = names(layout, identity); !good) return good;
-  if (tokens.size() == tokens_ && std::memcmp(proof_, tokens.data(), tokens.size_bytes()) == 0)
+  const auto ours = this->proof();
+  if (ours.size() == proof.size() && std::memcmp(ours.data(), proof.data(), proof.size()) == 0)
     return {};
-  return corrupt("proof: other tokens under the same key");
+  return corrupt("proof: another block under the same key");
 }
 
 bool PrivateHead::key_follows() const noexcept {
-  return header_.key == chain_key(header_.ns, header_.parent, proof());
+  const std::uint32_t count =
+      header_.digest_bytes != 0 ? header_.digest_bytes : header_.token_count;
+  return header_.key == chain_key(header_.ns, header_.parent, count, proof());
 }
 
 bool PrivateHead::payload_holds(std::span<const std::byte> record,

@@ -27,14 +27,17 @@ class PrivateHead {
   Result<void> read(std::span<const std::byte> record, const RecordLayout& layout);
 
   const RecordHeader& header() const noexcept { return header_; }
-  std::span<const Token> proof() const noexcept { return {proof_, tokens_}; }
+  // Tokens or digests, and extra bytes behind them.
+  std::span<const std::byte> proof() const noexcept {
+    return std::span(bytes_).subspan(proof_offset_, proof_bytes_);
+  }
 
   // Whether every field but the proof is as `identity` and `layout` have it. Errors: corrupt,
   // naming the first that differs.
   Result<void> names(const RecordLayout& layout, const BlockIdentity& identity) const;
   // The same, and the proof. Errors: corrupt.
   Result<void> proves(const RecordLayout& layout, const BlockIdentity& identity,
-                      std::span<const Token> tokens) const;
+                      std::span<const std::byte> proof) const;
   // Whether the key is that of namespace, parent and proof.
   bool key_follows() const noexcept;
 
@@ -51,12 +54,11 @@ class PrivateHead {
 
  private:
   std::uint64_t header_checksum() const noexcept;
-  void set_proof(std::size_t offset, std::size_t tokens) noexcept;
 
   std::vector<std::byte> bytes_;  // as they were read
   RecordHeader header_{};         // the first of them
-  const Token* proof_ = nullptr;  // in bytes_
-  std::size_t tokens_ = 0;
+  std::size_t proof_offset_ = 0;  // in bytes_
+  std::size_t proof_bytes_ = 0;
 };
 
 }  // namespace kvtier

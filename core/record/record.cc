@@ -15,8 +15,9 @@ Error corrupt(const std::string& what) {
 }  // namespace
 
 void write_header(std::span<std::byte> record, const RecordLayout& layout,
-                  const BlockIdentity& identity, std::span<const Token> tokens) noexcept {
-  KVTIER_CHECK(record.size() >= layout.header_bytes && tokens.size() == layout.block_tokens);
+                  const BlockIdentity& identity, std::span<const std::byte> proof) noexcept {
+  KVTIER_CHECK(record.size() >= layout.header_bytes && proof.size() >= layout.proof_bytes() &&
+               proof.size() - layout.proof_bytes() <= layout.extra_bytes_max);
   RecordHeader header{};
   header.magic = kRecordMagic;
   header.version = kRecordVersion;
@@ -30,15 +31,17 @@ void write_header(std::span<std::byte> record, const RecordLayout& layout,
   header.token_count = layout.block_tokens;
   header.proof_offset = static_cast<std::uint32_t>(layout.proof_offset);
   header.scales_offset = static_cast<std::uint32_t>(layout.scales_offset);
+  header.extra_bytes = static_cast<std::uint32_t>(proof.size() - layout.proof_bytes());
+  header.digest_bytes = layout.digest_bytes;
   std::memcpy(record.data(), &header, sizeof header);
-  std::memcpy(record.data() + layout.proof_offset, tokens.data(), tokens.size_bytes());
+  std::memcpy(record.data() + layout.proof_offset, proof.data(), proof.size());
 }
 
 Result<void> verify_header(std::span<const std::byte> record, const RecordLayout& layout,
-                           const BlockIdentity& identity, std::span<const Token> tokens) {
+                           const BlockIdentity& identity, std::span<const std::byte> proof) {
   PrivateHead head;
   if (auto good = head.read(record, layout); !good) return good;
-  return head.proves(layout, identity, tokens);
+  return head.proves(layout, identity, proof);
 }
 
 Result<void> seal_checksums(std::span<std::byte> record) {

@@ -13,7 +13,10 @@
 namespace kvtier {
 
 inline constexpr std::uint64_t kRecordMagic = 0x31304352'5449564BULL;  // "KVITRC01" in memory
-inline constexpr std::uint32_t kRecordVersion = 1;
+// Version 1 had zeros where extra_bytes and digest_bytes are, and is read as what it is: a record
+// with neither.
+inline constexpr std::uint32_t kRecordVersion = 2;
+inline constexpr std::uint32_t kRecordVersionOldest = 1;
 
 struct RecordHeader {
   std::uint64_t magic;
@@ -29,10 +32,14 @@ struct RecordHeader {
   std::uint64_t payload_checksum;
   std::uint64_t header_checksum;
   std::uint32_t block_index;  // place in its prefix; 0 is the first block
-  std::uint32_t token_count;  // tokens in the proof
+  std::uint32_t token_count;  // tokens of the block
   std::uint32_t proof_offset;
   std::uint32_t scales_offset;
-  std::uint64_t reserved[2];  // zero
+  // The proof: digest_bytes of the block's digest and as many of its parent's or, where that is 0,
+  // token_count tokens; behind either extra_bytes more.
+  std::uint32_t extra_bytes;
+  std::uint32_t digest_bytes;
+  std::uint64_t reserved;  // zero
 };
 static_assert(sizeof(RecordHeader) == 128 && std::is_trivially_copyable_v<RecordHeader>);
 
@@ -45,17 +52,29 @@ struct BlockIdentity {
 };
 
 // Fills the header and the proof of `record` (at least layout.header_bytes long), leaving scales
-// and payload as they are and both checksums 0. tokens.size() == layout.block_tokens.
+// and payload as they are and both checksums 0. `proof` is layout.proof_bytes() of tokens or
+// digests, and then at most layout.extra_bytes_max.
 void write_header(std::span<std::byte> record, const RecordLayout& layout,
-                  const BlockIdentity& identity, std::span<const Token> tokens) noexcept;
+                  const BlockIdentity& identity, std::span<const std::byte> proof) noexcept;
+
+// Of a block with no more to it than its tokens: layout.block_tokens of them.
+inline void write_header(std::span<std::byte> record, const RecordLayout& layout,
+                         const BlockIdentity& identity, std::span<const Token> tokens) noexcept {
+  write_header(record, layout, identity, std::as_bytes(tokens));
+}
 
 // What follows reads `record`, which others may be writing to, through a PrivateHead
 // (private_head.h): once, whatever becomes of it meanwhile.
 
-// Whether the record is the block that `identity` and `tokens` name: every field and the proof
+// Whether the record is the block that `identity` and `proof` name: every field and the proof
 // compared. Errors: corrupt, naming the first field that differs. Checksums are not looked at.
 Result<void> verify_header(std::span<const std::byte> record, const RecordLayout& layout,
-                           const BlockIdentity& identity, std::span<const Token> tokens);
+                           const BlockIdentity& identity, std::span<const std::byte> proof);
+
+inline Result<void> verify_header(std::span<const std::byte> record, const RecordLayout& layout,
+                                  const BlockIdentity& identity, std::span<const Token> tokens) {
+  return verify_header(record, layout, identity, std::as_bytes(tokens));
+}
 
 // Computes and sets both checksums. `record` is the whole record with a header that write_header
 // made. Errors: corrupt, if its sizes do not fit `record`, or it has a checksum that does not hold.

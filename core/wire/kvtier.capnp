@@ -173,7 +173,7 @@ struct Commit {
     key @0 :Data;                # 16 bytes
     parent @1 :Data;             # 16 bytes
     blockIndex @2 :UInt32;
-    tokens @3 :Data;             # 4 bytes a token, little-endian
+    proof @3 :Data;              # tokens (4 bytes each, little-endian) or digests, then extra bytes
     slots @4 :List(UInt64);      # filled slots, each reserved by this session, one a tier
   }
 }

@@ -54,6 +54,20 @@ bool look(const DirectoryView& directory, std::span<const Key> keys, Match& matc
 
 }  // namespace
 
+Match match_keys(const DirectoryView& directory, std::span<const Key> keys) noexcept {
+  Match match;
+  std::size_t piece = 1;
+  directory.prefetch(keys.first(std::min(keys.size(), piece)));
+  while (!keys.empty()) {
+    const auto now = keys.first(std::min(keys.size(), piece));
+    keys = keys.subspan(now.size());
+    piece = std::min(piece * 2, kPieceMax);
+    directory.prefetch(keys.first(std::min(keys.size(), piece)));
+    if (!look(directory, now, match)) break;
+  }
+  return match;
+}
+
 Match match_prefix(const DirectoryView& directory, const NamespaceId& ns,
                    std::uint32_t block_tokens, std::span<const Token> tokens) noexcept {
   Match match;

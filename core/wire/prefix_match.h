@@ -14,4 +14,7 @@ namespace kvtier {
 Match match_prefix(const DirectoryView& directory, const NamespaceId& ns,
                    std::uint32_t block_tokens, std::span<const Token> tokens) noexcept;
 
+// The same for keys that are known already: all of them may come from a cache.
+Match match_keys(const DirectoryView& directory, std::span<const Key> keys) noexcept;
+
 }  // namespace kvtier

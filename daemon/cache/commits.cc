@@ -8,8 +8,11 @@ namespace kvtier::daemon {
 
 bool Commits::valid(const NewBlock& block, std::uint16_t ns) const {
   const KnownNamespace& known = catalogue_.namespaces()[ns];
-  return !known.closed && block.tokens.size() == known.layout.block_tokens &&
-         block.key == chain_key(known.id, block.parent, block.tokens) &&
+  const RecordLayout& layout = known.layout;
+  const std::uint32_t count = layout.digest_bytes != 0 ? layout.digest_bytes : layout.block_tokens;
+  return !known.closed && block.proof.size() >= layout.proof_bytes() &&
+         block.proof.size() - layout.proof_bytes() <= layout.extra_bytes_max &&
+         block.key == chain_key(known.id, block.parent, count, block.proof) &&
          (block.block_index == 0) == block.parent.is_zero();
 }
 
@@ -58,7 +61,7 @@ Commits::Taken Commits::take_slot(SlotName name, Tier tier, BlockId& id, std::ui
   const bool proven =
       good && fits &&
       (record.empty() ? id != kNoBlock && !catalogue_.block(id).tiers.without(Tier::device).empty()
-                      : verify_header(record, known.layout, identity, block.tokens).has_value());
+                      : verify_header(record, known.layout, identity, block.proof).has_value());
   if (!proven) {
     ++counts_.refused_commits;
     return Taken::no;

@@ -29,7 +29,7 @@ class Commits {
   struct NewBlock {
     Key key, parent;
     std::uint32_t block_index = 0;
-    std::span<const Token> tokens;
+    std::span<const std::byte> proof;
     std::span<const SlotName> slots;  // at most one a tier
   };
   // A slot of a tier that has the block already is freed, and those after it too: what another

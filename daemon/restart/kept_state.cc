@@ -18,7 +18,9 @@ namespace kvtier::daemon {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x3130415453495456ULL;  // "VTISTA01" in memory
-constexpr std::uint32_t kVersion = 1;
+// A state of version 1 knows fewer fields of namespaces, and is read like one of version 2.
+constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersionOldest = 1;
 constexpr std::size_t kBytes = 32_MiB;  // of addresses; memory only as far as it is used
 
 Error corrupt(const std::string& what) {
@@ -65,7 +67,7 @@ Result<KeptState::Left> KeptState::read(const UniqueFd& fd) {
   Header header;
   if (::pread(fd.get(), &header, sizeof header, 0) != sizeof header) return corrupt("its header");
   if (header.magic != kMagic) return corrupt("its magic");
-  if (header.version != kVersion) {
+  if (header.version < kVersionOldest || header.version > kVersion) {
     return make_error(Errc::version, "version " + std::to_string(header.version) +
                                          ", this kvtierd reads " + std::to_string(kVersion));
   }

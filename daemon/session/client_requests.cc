@@ -159,17 +159,17 @@ Result<void> ClientRequests::commit(std::uint64_t id, wire::Commit::Reader commi
     if (i % kPrefetched == 0) prefetch_keys(blocks, i + kPrefetched);
     const auto block = blocks[i];
     if (block.getKey().size() != sizeof(Key) || block.getParent().size() != sizeof(Key) ||
-        block.getTokens().size() % sizeof(Token) != 0 || block.getSlots().size() > kTiers) {
-      return malformed("a block's key, parent, tokens or slots have the wrong size");
+        block.getProof().size() > kProofBytesMax || block.getSlots().size() > kTiers) {
+      return malformed("a block's key, parent, proof or slots have the wrong size");
     }
     BlockCache::NewBlock fresh;
     std::memcpy(&fresh.key, block.getKey().begin(), sizeof(Key));
     std::memcpy(&fresh.parent, block.getParent().begin(), sizeof(Key));
-    const auto tokens = values_of<Token>(block.getTokens());
+    const auto proof = values_of<std::byte>(block.getProof());
     std::vector<SlotName> slots;
     for (const SlotName slot : block.getSlots()) slots.push_back(slot);
     fresh.block_index = block.getBlockIndex();
-    fresh.tokens = tokens;
+    fresh.proof = proof;
     fresh.slots = slots;
     taken += context_.cache.commit(client_.session, *ns, fresh) ? 1 : 0;
   }

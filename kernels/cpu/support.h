@@ -44,6 +44,8 @@ struct LayerView {
   float largest_finite;  // of the stored type, where scaled
 };
 
+LayerView layer_view(const LayerLayout& layout) noexcept;
+// Of a record whose layers are alike.
 LayerView layer_view(const RecordLayout& layout, std::uint32_t layer) noexcept;
 
 }  // namespace kvtier::kernels

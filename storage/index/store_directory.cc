@@ -1,6 +1,7 @@
 #include "storage/index/store_directory.h"
 
 #include <fcntl.h>
+#include <spdlog/spdlog.h>
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -29,6 +30,7 @@ constexpr std::uint64_t kIndexReserveBytes =
 constexpr std::uint64_t kIndexShare = 64;
 
 struct Format {
+  std::uint32_t version = kStoreVersion;
   StoreId id{};
   std::uint64_t segment_bytes = 0;
 };
@@ -83,12 +85,12 @@ Result<std::optional<Format>> read_format(const std::filesystem::path& directory
     return error_at(Errc::io, path, std::string("cannot be read: ") + std::strerror(code));
   }
   std::string name, id_name, id, segment_name;
-  std::uint32_t version = 0;
   Format format;
-  file >> name >> version;
-  if (!file || name != "kvtier-store" || version != kStoreVersion) {
+  file >> name >> format.version;
+  if (!file || name != "kvtier-store" || format.version < kStoreVersionOldest ||
+      format.version > kStoreVersion) {
     return error_at(Errc::version, directory,
-                    "FORMAT says \"" + name + " " + std::to_string(version) +
+                    "FORMAT says \"" + name + " " + std::to_string(format.version) +
                         "\", this program reads \"kvtier-store " + std::to_string(kStoreVersion) +
                         "\"; nothing was changed. Give it another directory, or empty this one");
   }
@@ -262,6 +264,13 @@ Result<StoreDirectory> StoreDirectory::open(const RecordStoreOptions& options) {
       return written.error();
     }
     KVTIER_STORAGE_POINT("storage.open.format_written");
+  }
+  if ((*format)->version != kStoreVersion) {
+    if (const auto written = write_format(options.directory, **format); !written) {
+      return written.error();
+    }
+    spdlog::info("disk tier {}: taken over from version {} of the format",
+                 options.directory.string(), (*format)->version);
   }
   if ((*format)->segment_bytes != options.segment_bytes) {
     return error_at(Errc::invalid, options.directory,

@@ -12,7 +12,10 @@
 
 namespace kvtier::storage {
 
-inline constexpr std::uint32_t kStoreVersion = 1;
+// Version 1 is taken over when it is opened: its records and index are as good here, and a program
+// that knows version 1 alone is kept from records that it would take for damaged.
+inline constexpr std::uint32_t kStoreVersion = 2;
+inline constexpr std::uint32_t kStoreVersionOldest = 1;
 
 // What of the capacity the index's files may take.
 std::uint64_t index_capacity_bytes(const RecordStoreOptions& options) noexcept;

@@ -343,8 +343,8 @@ void FakeDaemon::commit(Peer& peer, std::uint64_t id, wire::Commit::Reader commi
     c.key = key_of(block.getKey());
     c.parent = key_of(block.getParent());
     c.block_index = block.getBlockIndex();
-    c.tokens.resize(block.getTokens().size() / sizeof(Token));
-    std::memcpy(c.tokens.data(), block.getTokens().begin(), block.getTokens().size());
+    c.tokens.resize(block.getProof().size() / sizeof(Token));
+    std::memcpy(c.tokens.data(), block.getProof().begin(), block.getProof().size());
     TierSet tiers;
     for (const auto slot : block.getSlots()) {
       c.slots.push_back(slot);

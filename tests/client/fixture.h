@@ -36,6 +36,13 @@ inline Namespace small_namespace(StorageFormat format = StorageFormat::f32) {
   return ns;
 }
 
+// What proves the whole blocks of `tokens`.
+inline Proofs proofs_of(const Namespace& ns, std::span<const Token> tokens) {
+  Prefix prefix(ns);
+  EXPECT_TRUE(prefix.append(tokens));
+  return prefix.proofs();
+}
+
 inline std::vector<Token> prompt_of(std::size_t tokens, Token first = 100) {
   std::vector<Token> prompt(tokens);
   std::iota(prompt.begin(), prompt.end(), first);

@@ -217,7 +217,7 @@ TEST(Frames, RandomBytesNeverCrashTheReader) {
           const auto size = m.getLease().getKeys().size();
         if (m.isCommit()) {
           for (const auto block : m.getCommit().getBlocks()) {
-            [[maybe_unused]] const auto size = block.getTokens().size() + block.getSlots().size();
+            [[maybe_unused]] const auto size = block.getProof().size() + block.getSlots().size();
           }
         }
         if (m.isRelease()) {

@@ -36,11 +36,14 @@ class PagesTest : public ClientTest, public ::testing::WithParamInterface<Storag
 
   void convert_layer(KvPages& from, std::uint32_t layer, std::byte* record, bool store) {
     kernels::BlockLayerArgs args;
-    args.layout = &layout;
-    args.layer = layer;
+    const LayerLayout of_layer = layout.layer(layer);
+    args.layout = &of_layer;
     args.blocks = 1;
-    args.k_pages = &from.k_pointers[layer];
-    args.v_pages = &from.v_pointers[layer];
+    args.page_tokens = layout.block_tokens;
+    args.k = kernels::head_major(&from.k_pointers[layer], layout.block_tokens, layout.head_dim_k,
+                                 DType::f32);
+    args.v = kernels::head_major(&from.v_pointers[layer], layout.block_tokens, layout.head_dim_v,
+                                 DType::f32);
     args.records = &record;
     const auto& kernels = kernels::cpu_kernels();
     store ? kernels.quantise_and_scatter(args) : kernels.gather_and_dequantise(args);

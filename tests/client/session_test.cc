@@ -352,8 +352,8 @@ TEST_F(BusySessionTest, AnAnswerThatWaitsInTheSocketIsNotMissed) {
   const auto prompt = prompt_of(64);
   cache_prompt(prompt);
   daemon.with([](auto& s) { s.ignored = {Which::LEASE}; });
-  const auto hold =
-      std::make_shared<session::HeldBlocks>(busy, entry, 0, Key{}, keys(prompt), prompt, 64);
+  const auto hold = std::make_shared<session::HeldBlocks>(busy, entry, 0, Key{}, keys(prompt),
+                                                          proofs_of(ns, prompt), 64);
   Result<void> leased;
   std::thread leaser([&] { leased = busy->lease(hold, soon()); });
   ASSERT_TRUE(daemon.eventually([](const auto& s) { return s.seen.contains(Which::LEASE); }));
@@ -372,8 +372,8 @@ TEST_F(BusySessionTest, AnAnswerThatWaitsInTheSocketIsNotMissed) {
 TEST_F(BusySessionTest, ADaemonThatStaysSilentIsLeft) {
   daemon.with([](auto& s) { s.ignored = {Which::LEASE}; });
   const auto prompt = prompt_of(64);
-  const auto hold =
-      std::make_shared<session::HeldBlocks>(busy, entry, 0, Key{}, keys(prompt), prompt, 64);
+  const auto hold = std::make_shared<session::HeldBlocks>(busy, entry, 0, Key{}, keys(prompt),
+                                                          proofs_of(ns, prompt), 64);
   const auto leased = busy->lease(hold, soon());
   ASSERT_FALSE(leased);
   EXPECT_NE(leased.error().message.find("has not answered for 1500 ms"), std::string::npos)

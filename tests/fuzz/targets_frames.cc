@@ -141,8 +141,8 @@ std::vector<Bytes> frame_seeds() {
       blocks[i].setKey(data(prefix[i].identity.key));
       blocks[i].setParent(data(prefix[i].identity.parent));
       blocks[i].setBlockIndex(i);
-      blocks[i].setTokens({reinterpret_cast<const kj::byte*>(prefix[i].tokens.data()),
-                           prefix[i].tokens.size() * sizeof(Token)});
+      blocks[i].setProof({reinterpret_cast<const kj::byte*>(prefix[i].tokens.data()),
+                          prefix[i].tokens.size() * sizeof(Token)});
       blocks[i].initSlots(1).set(0, 1ULL << 32 | i);
     }
   };

@@ -45,17 +45,19 @@ struct Blocks {
   }
 
   BlockLayerArgs args(std::uint32_t layer) {
-    return {.layout = &layout,
-            .layer = layer,
+    of_layer = layout.layer(layer);
+    return {.layout = &of_layer,
             .blocks = static_cast<std::uint32_t>(k.size()),
+            .page_tokens = shape.block_tokens,
             .page_type = page_type,
-            .k_pages = k_pages.data(),
-            .v_pages = v_pages.data(),
+            .k = head_major(k_pages.data(), shape.block_tokens, shape.head_dim_k, page_type),
+            .v = head_major(v_pages.data(), shape.block_tokens, shape.head_dim_v, page_type),
             .records = record_pages.data()};
   }
 
   KvShape shape;
   RecordLayout layout;
+  LayerLayout of_layer;
   DType page_type;
   std::vector<std::vector<std::byte>> k, v, records;
   std::vector<void*> k_pages, v_pages;
@@ -72,7 +74,10 @@ double error_bound(StorageFormat format, double x, double amax) {
     case StorageFormat::bf16:
       return std::abs(x) / 256;
     case StorageFormat::f32:
-      return 0;
+    case StorageFormat::raw:
+    case StorageFormat::int8:
+    case StorageFormat::int4:
+      break;
   }
   return 0;
 }
@@ -215,12 +220,14 @@ class OneHead : public EveryIsa {
     record_.assign(layout_.record_bytes, kPoison);
     void* page = values.data();
     std::byte* record = record_.data();
-    kernels().quantise_and_scatter({.layout = &layout_,
-                                    .layer = 0,
+    const LayerLayout layer = layout_.layer(0);
+    const PageSide side = head_major(&page, 16, 8, DType::f32);
+    kernels().quantise_and_scatter({.layout = &layer,
                                     .blocks = 1,
+                                    .page_tokens = 16,
                                     .page_type = DType::f32,
-                                    .k_pages = &page,
-                                    .v_pages = &page,
+                                    .k = side,
+                                    .v = side,
                                     .records = &record});
   }
   float scale() const {

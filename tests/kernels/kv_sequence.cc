@@ -59,14 +59,16 @@ KvSequence::KvSequence(const KvShape& shape, std::size_t tokens, unsigned seed)
     records.push_back(records_.back().data());
     record_pointers_.push_back(records.back());
   }
+  const LayerLayout of_layer = layout_.layer(kLayer);
   cpu_kernels_named("portable")
-      ->quantise_and_scatter({.layout = &layout_,
-                              .layer = kLayer,
-                              .blocks = static_cast<std::uint32_t>(complete),
-                              .page_type = DType::f32,
-                              .k_pages = k_pages.data(),
-                              .v_pages = v_pages.data(),
-                              .records = records.data()});
+      ->quantise_and_scatter(
+          {.layout = &of_layer,
+           .blocks = static_cast<std::uint32_t>(complete),
+           .page_tokens = shape.block_tokens,
+           .page_type = DType::f32,
+           .k = head_major(k_pages.data(), shape.block_tokens, shape.head_dim_k, DType::f32),
+           .v = head_major(v_pages.data(), shape.block_tokens, shape.head_dim_v, DType::f32),
+           .records = records.data()});
 }
 
 SequenceKv KvSequence::view(const std::vector<std::uint32_t>& positions) {

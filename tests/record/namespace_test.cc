@@ -81,8 +81,8 @@ TEST(Namespace, an_encoding_that_is_cut_changed_or_longer_is_refused_or_another_
 
 TEST(Namespace, a_field_out_of_range_is_named_with_its_range) {
   Namespace ns = sample();
-  ns.block_tokens = 24;
-  EXPECT_NE(ns.validate().error().message.find("block_tokens is 24; it must be a power of two"),
+  ns.block_tokens = 1025;
+  EXPECT_NE(ns.validate().error().message.find("block_tokens is 1025; it must be from 1 to 1024"),
             std::string::npos);
   ns = sample();
   ns.rank = 1;

@@ -125,7 +125,7 @@ TEST_P(Record, random_bytes_and_wrong_sizes_are_refused_without_harm) {
 TEST_P(Record, the_proof_is_read_back) {
   PrivateHead head;
   ASSERT_TRUE(head.read(bytes_));
-  EXPECT_EQ(std::vector<Token>(head.proof().begin(), head.proof().end()), tokens_);
+  EXPECT_TRUE(std::ranges::equal(head.proof(), std::as_bytes(std::span(tokens_))));
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, Record,

@@ -105,15 +105,18 @@ class SharedRecordTest : public ::testing::Test {
     }
     PrivateHead head;
     if (head.read(record)) {
-      EXPECT_EQ(head.proof().size(), head.header().token_count);
+      const RecordHeader& said = head.header();
+      EXPECT_EQ(head.proof().size(),
+                said.extra_bytes + (said.digest_bytes != 0 ? 2 * said.digest_bytes
+                                                           : said.token_count * sizeof(Token)));
       EXPECT_LE(head.header().record_bytes, record.size());
       (void)head.holds(record);
     }
     if (head.read(record, layout_)) {
-      EXPECT_EQ(head.proof().size(), layout_.block_tokens);
+      EXPECT_EQ(head.proof().size(), layout_.block_tokens * sizeof(Token));
       (void)head.key_follows();
       (void)head.payload_holds(record, layout_);
-      if (head.proves(layout_, identity_, tokens_)) {
+      if (head.proves(layout_, identity_, std::as_bytes(std::span(tokens_)))) {
         EXPECT_EQ(head.header().token_count, ns_.block_tokens);
         EXPECT_EQ(std::memcmp(head.proof().data(), tokens_.data(), tokens_.size() * sizeof(Token)),
                   0);

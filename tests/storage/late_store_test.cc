@@ -124,7 +124,7 @@ TEST_F(LateStoreTest, AStoreThatNeverWasAndOneOfAnotherVersionEndTheStart) {
   EXPECT_EQ(open_record_store_now_or_late(options_, post).error().code, Errc::io);
   options_.directory = directory_.path() / "store";
   fill(1);
-  std::ofstream(options_.directory / "FORMAT") << "kvtier-store 2\nsomething new\n";
+  std::ofstream(options_.directory / "FORMAT") << "kvtier-store 3\nsomething new\n";
   EXPECT_EQ(open_record_store_now_or_late(options_, post).error().code, Errc::version);
 }
 

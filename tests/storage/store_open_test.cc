@@ -83,7 +83,7 @@ TEST_F(StoreOpenTest, DirectoryThatHoldsSomethingElseIsRefusedAndLeftAlone) {
 
 TEST_F(StoreOpenTest, AnotherFormatVersionIsRefusedAndNothingIsTouched) {
   fs::create_directories(options_.directory);
-  overwrite(options_.directory / "FORMAT", "kvtier-store 2\nsomething new\n");
+  overwrite(options_.directory / "FORMAT", "kvtier-store 3\nsomething new\n");
   EXPECT_EQ(refusal(options_).code, Errc::version);
   const auto files = fs::directory_iterator(options_.directory);
   EXPECT_EQ(std::distance(begin(files), end(files)), 1);

@@ -38,6 +38,8 @@
 #include "kvtier/key.h"
 #include "kvtier/match.h"
 #include "kvtier/namespace.h"
+#include "kvtier/page_pool.h"
+#include "kvtier/prefix.h"
 #include "kvtier/record_layout.h"
 #include "kvtier/result.h"
 #include "kvtier/stream.h"
@@ -46,17 +48,22 @@
 namespace kvtier {
 
 // The engine's memory for `blocks` blocks, owned by the engine and untouched by it while a load or
-// a write-back that names it is in progress. Exactly one of the two forms:
+// a write-back that names it is in progress. Exactly one of the three forms:
 struct Pages {
   // Records as stored (layout().record_bytes each), for an engine that attends to records directly.
-  std::span<std::byte* const> records;
+  std::span<std::byte* const> records{};
   // With records, in a load: a block that lies in the device tier of the client's own GPU is not
   // copied; Load::records() says where it is.
   bool in_place = false;
+  // Or pages of a pool by their numbers, converted on the way: one after the other those of a
+  // block, then of the next. A block has block_tokens / pool->page_tokens() of them.
+  const PagePool* pool = nullptr;
+  std::span<const std::uint32_t> numbers{};
   // Or K and V pages, converted on the way: [layer * blocks + block] ->
-  // [kv_heads][block_tokens][head_dim], of `type` (f32, f16 or bf16).
-  std::span<void* const> k_pages;
-  std::span<void* const> v_pages;
+  // [kv_heads][block_tokens][head_dim], of `type` (f32, f16 or bf16). For namespaces whose layers
+  // are alike; without V v_pages is empty.
+  std::span<void* const> k_pages{};
+  std::span<void* const> v_pages{};
   DType type = DType::f32;
 };
 
@@ -175,6 +182,9 @@ class Cache {
   // How many leading blocks of a prompt are cached, and where: a look into the shared directory,
   // advisory. Never the block of the last token.
   virtual Match match(std::span<const Token> tokens) const noexcept = 0;
+  virtual Match match(const Prefix& prefix) const noexcept = 0;
+  // Of no tokens, in this namespace.
+  Prefix prefix() const { return Prefix(id(), ns()); }
 
   // Holds the blocks of `tokens` in `range` (range.end <= blocks_matchable()) up to the first that
   // is gone, and starts bringing those on disk to memory. From block 0 on, call it once a request,
@@ -182,6 +192,8 @@ class Cache {
   // later counts no more than its own blocks. Errors: deadline, unavailable, refused.
   virtual Result<Lease> lease(std::span<const Token> tokens, BlockRange range,
                               Deadline deadline) = 0;
+  // `prefix` is of this namespace, and so in write_back(). Errors: invalid, too.
+  virtual Result<Lease> lease(const Prefix& prefix, BlockRange range, Deadline deadline) = 0;
   // The first `blocks` blocks.
   Result<Lease> lease(std::span<const Token> tokens, std::uint32_t blocks, Deadline deadline);
 
@@ -190,6 +202,8 @@ class Cache {
   // skipped; with no free slot, no daemon or too much queued, blocks are dropped and counted.
   virtual WriteBack write_back(std::span<const Token> tokens, std::uint32_t first_block,
                                const Pages& pages, StreamView stream = {}) noexcept = 0;
+  virtual WriteBack write_back(const Prefix& prefix, std::uint32_t first_block, const Pages& pages,
+                               StreamView stream = {}) noexcept = 0;
 
  protected:
   static Lease make_lease(std::shared_ptr<Lease::State> state) noexcept;

@@ -238,13 +238,15 @@ void Llama::store_kv(std::uint32_t layer) {
     }
   }
   if (completed == 0) return;
-  kernels_.quantise_and_scatter({.layout = &layout_,
-                                 .layer = layer,
-                                 .blocks = static_cast<std::uint32_t>(completed),
-                                 .page_type = DType::f32,
-                                 .k_pages = completed_k_.data(),
-                                 .v_pages = completed_v_.data(),
-                                 .records = completed_records_.data()});
+  const LayerLayout of_layer = layout_.layer(layer);
+  kernels_.quantise_and_scatter(
+      {.layout = &of_layer,
+       .blocks = static_cast<std::uint32_t>(completed),
+       .page_tokens = layout_.block_tokens,
+       .page_type = DType::f32,
+       .k = kernels::head_major(completed_k_.data(), layout_.block_tokens, dim, DType::f32),
+       .v = kernels::head_major(completed_v_.data(), layout_.block_tokens, dim, DType::f32),
+       .records = completed_records_.data()});
 }
 
 void Llama::feed_forward(const LlamaLayer& weights) {

@@ -13,7 +13,9 @@ class CommitsTest : public SessionParts {
     filled.ns = ns;
     filled.key.bytes[0] = std::byte(number);
     filled.block_index = number;
-    filled.tokens = test::prompt_of(ns->ns.block_tokens);
+    const auto tokens = test::prompt_of(ns->ns.block_tokens);
+    const auto proof = std::as_bytes(std::span(tokens));
+    filled.proof.assign(proof.begin(), proof.end());
     filled.slots.push_back({{slot_name(number), nullptr}, conversation.connection(), right});
     return filled;
   }

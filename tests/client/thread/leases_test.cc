@@ -19,7 +19,8 @@ class LeasesTest : public SessionParts {
     const auto ns = opened();
     const auto prompt = test::prompt_of(2 * ns->ns.block_tokens);
     const auto keys = chain_keys(ns->id, ns->ns.block_tokens, prompt);
-    hold = std::make_shared<HeldBlocks>(session, ns, 0, Key{}, keys, prompt, 2);
+    hold = std::make_shared<HeldBlocks>(session, ns, 0, Key{}, keys,
+                                        test::proofs_of(ns->ns, prompt), 2);
   }
   void ask() {
     leases.ask(kHandle, hold, outcome);

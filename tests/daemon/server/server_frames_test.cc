@@ -112,7 +112,7 @@ TEST_F(ServerFramesTest, a_request_out_of_its_bounds_ends_the_session) {
       auto block = m.initCommit().initBlocks(1)[0];
       block.setKey(data(key));
       block.setParent(data(16));
-      block.setTokens(data(tokens));
+      block.setProof(data(tokens));
       block.initSlots(slots);
     });
   };

@@ -22,8 +22,8 @@ void fill_block(HostileSession& session, wire::Commit::Block::Builder out, const
   out.setParent(data_of(parent));
   out.setBlockIndex(random.odd(block.identity.block_index, 60));
   const std::size_t bytes = block.tokens.size() * sizeof(Token);
-  out.setTokens({reinterpret_cast<const kj::byte*>(block.tokens.data()),
-                 random.one_in(80) ? random.below(bytes + 1) : bytes});
+  out.setProof({reinterpret_cast<const kj::byte*>(block.tokens.data()),
+                random.one_in(80) ? random.below(bytes + 1) : bytes});
   const auto slots = session.has().slots_to_commit(block, ns);
   auto list = out.initSlots(static_cast<unsigned>(slots.size()));
   for (unsigned i = 0; i < list.size(); ++i) list.set(i, slots[i]);
