@@ -23,7 +23,7 @@ TEST_F(SessionTest, InvalidOptionsAreNamed) {
 TEST_F(SessionTest, AnInvalidNamespaceIsRefused) {
   start();
   Namespace bad = ns;
-  bad.block_tokens = 15;
+  bad.block_tokens = 1025;
   const auto opened = client->open(bad);
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.error().code, Errc::invalid);
