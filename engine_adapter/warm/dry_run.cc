@@ -2,7 +2,6 @@
 
 #include "core/terminal/units.h"
 #include "engine_adapter/reference/model/weights/capacity.h"
-#include "engine_adapter/reference/model/weights/loaded_model.h"
 
 namespace kvtier::warm {
 

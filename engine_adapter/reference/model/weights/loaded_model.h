@@ -16,8 +16,6 @@
 
 namespace kvtier::engine {
 
-inline constexpr std::uint32_t kBlockTokens = 16;
-
 // What K and V are computed with. Blocks are shared only among engines that compute alike: an FP32
 // engine answers with the same bits on a hit as on a miss, which it could not with blocks of
 // another arithmetic in its prefix.

@@ -14,6 +14,9 @@
 
 namespace kvtier::engine {
 
+// Tokens of a block of the engine's cache.
+inline constexpr std::uint32_t kBlockTokens = 16;
+
 struct ModelConfig {
   std::uint32_t vocab_size = 0;
   std::uint32_t hidden_size = 0;
