@@ -218,7 +218,8 @@ bool has_elements(StorageFormat format) noexcept {
 }
 
 bool has_scales(StorageFormat format) noexcept {
-  return format == StorageFormat::fp8_e4m3 || format == StorageFormat::fp8_e5m2;
+  return format == StorageFormat::fp8_e4m3 || format == StorageFormat::fp8_e5m2 ||
+         format == StorageFormat::int8 || format == StorageFormat::int4;
 }
 
 LayerShape layer_shape(const Namespace& ns, std::uint32_t layer) noexcept {

@@ -2,16 +2,11 @@
 
 #include "core/base/check.h"
 #include "core/base/units.h"
+#include "core/record/groups.h"
 #include "core/record/record.h"
 
 namespace kvtier {
 namespace {
-
-// Numbers of a group share a scale.
-constexpr std::uint32_t kGroup = 64;
-constexpr std::size_t kGroupScaleBytes = 2;
-// Where a head of int8 or int4 begins, so that wide loads are aligned.
-constexpr std::size_t kHeadAlignment = 16;
 
 LayerLayout layer_of(const LayerShape& shape, std::uint32_t block_tokens) noexcept {
   LayerLayout layer;
@@ -41,11 +36,9 @@ std::size_t first_scale(const Namespace& ns) noexcept {
 }  // namespace
 
 std::size_t head_bytes(StorageFormat format, std::uint32_t block_tokens, std::uint32_t dim,
-                       bool) noexcept {
+                       bool v) noexcept {
   if (has_elements(format)) return std::size_t{block_tokens} * dim * bytes_per_element(format);
-  const std::size_t row = format == StorageFormat::int8 ? dim : (dim + 1) / 2;
-  const std::size_t groups = (dim + kGroup - 1) / kGroup;
-  return round_up(block_tokens * (row + groups * kGroupScaleBytes), kHeadAlignment);
+  return grouped_head(format, block_tokens, dim, v).bytes;
 }
 
 std::vector<LayerLayout> layer_layouts(const Namespace& ns) {

@@ -18,14 +18,14 @@ enum class StorageFormat : std::uint8_t {
   bf16 = 3,
   f32 = 4,
   raw = 5,   // the bytes of the engine's pages, bit for bit, whatever they mean to it
-  int8 = 6,  // signed integers in groups with scales of their own (docs/format.md)
+  int8 = 6,  // signed integers in groups of 32 with a scale each (docs/format.md)
   int4 = 7,  // likewise, two to a byte
 };
 
 const char* name(StorageFormat format) noexcept;
 // Errors: invalid, naming the choices.
 Result<StorageFormat> parse_storage_format(const std::string& text);
-// Whether the header has a scale for each layer, K or V, and head: the FP8 formats.
+// Whether the header has a scale for each layer, K or V, and head: FP8, int8 and int4.
 bool has_scales(StorageFormat format) noexcept;
 // Whether elements stand alone, at one size each: FP8, bf16 and f32. Those of int8 and int4 come in
 // groups, and raw has none.

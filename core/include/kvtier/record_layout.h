@@ -4,8 +4,8 @@
 //   [header page(s): RecordHeader, proof, scales][payload]
 //
 // The payload is layer-major, [layer][K then V][kv head][token][dim], so one layer of one block is
-// one contiguous piece. In int8 and int4 a head is its integers and behind them its groups' scales;
-// in raw a layer is what the engine's pages have, piece after piece.
+// one contiguous piece. In int8 and int4 a head is its integers and behind them its groups' scales
+// (core/record/groups.h); in raw a layer is what the engine's pages have, piece after piece.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ struct LayerLayout {
 
   std::size_t offset = 0;         // of its payload in the record
   std::size_t bytes = 0;          // of its payload: K, then V
-  std::size_t scales_offset = 0;  // FP8: float[2][kv_heads]; K is 0, V is 1
+  std::size_t scales_offset = 0;  // has_scales(): float[2][kv_heads]; K is 0, V is 1
   std::size_t k_head_bytes = 0;   // one head's K; 0 in raw
   std::size_t v_head_bytes = 0;
 
