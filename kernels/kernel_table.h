@@ -75,11 +75,11 @@ struct KernelTable {
   // unscaled.
   void (*convert)(const void* src, DType src_type, void* dst, DType dst_type, std::size_t count);
 
-  // Exact pages -> payload and scales of one layer of each record. FP8 scale = amax / largest
-  // finite value of the format, in FP32; 1 where amax is 0, never below 2^-126. amax passes over
-  // NaN and takes an infinity for the largest float. Stored is FP8(x * (1 / scale)), converted as
-  // above. Lossless formats write no scale. The header fields and the proof of the record are not
-  // touched.
+  // Exact pages -> payload and scales of one layer of each record, by the rules of docs/format.md.
+  // amax passes over NaN and takes an infinity for the largest float. FP8: scale = amax / largest
+  // finite value, 1 where amax is 0, never below 2^-126; FP8(x * (1 / scale)), converted as above.
+  // int8 and int4 store NaN as 0. Other formats write no scale. The header fields and the proof of
+  // the record are not touched.
   void (*quantise_and_scatter)(const BlockLayerArgs& args);
 
   // Payload and scales of one layer of each record -> pages.

@@ -32,6 +32,12 @@ struct SideView {
   std::size_t head_bytes;
   std::size_t scale_offset;
   std::size_t head_dim;
+  // Of integers in groups (core/record/groups.h); else 0.
+  std::size_t row_bytes;
+  std::size_t group_tokens;
+  std::size_t group_channels;
+  std::size_t channel_groups;
+  std::size_t group_scales_offset;  // in a head
 };
 
 struct LayerView {
@@ -39,7 +45,8 @@ struct LayerView {
   SideView v;
   std::size_t kv_heads;
   std::size_t block_tokens;
-  DType type;  // of the stored elements
+  int integer_bits;  // 8 or 4: integers in groups; 0: elements that stand alone,
+  DType type;        // of this type
   bool scaled;
   float largest_finite;  // of the stored type, where scaled
 };

@@ -150,9 +150,10 @@ TEST_P(Attention, MatchesTheReferenceWhereKAndVDiffer) {
 }
 
 TEST_P(Attention, MatchesTheReferenceForEveryFormatAndBlockLength) {
-  for (const StorageFormat format : {StorageFormat::fp8_e4m3, StorageFormat::fp8_e5m2,
-                                     StorageFormat::bf16, StorageFormat::f32}) {
-    for (const std::uint32_t block_tokens : {1U, 2U, 8U, 16U, 32U, 64U}) {
+  for (const StorageFormat format :
+       {StorageFormat::fp8_e4m3, StorageFormat::fp8_e5m2, StorageFormat::bf16, StorageFormat::f32,
+        StorageFormat::int8, StorageFormat::int4}) {
+    for (const std::uint32_t block_tokens : {1U, 2U, 8U, 15U, 16U, 32U, 64U}) {
       Batch batch({.block_tokens = block_tokens, .format = format}, 2);
       batch.add_sequence(130, {0, 1, 31, 63, 64, 100, 129});
       batch.expect_reference(batch.run_all(kernels()));

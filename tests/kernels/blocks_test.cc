@@ -4,14 +4,15 @@
 
 #include "tests/kernels/isa.h"
 #include "tests/kernels/kv_sequence.h"
-#include "tests/kernels/number_formats.h"
+#include "tests/kernels/reference_head.h"
 
 namespace kvtier::kernels {
 namespace {
 
 constexpr std::byte kPoison{0xA5};
 constexpr StorageFormat kFormats[] = {StorageFormat::fp8_e4m3, StorageFormat::fp8_e5m2,
-                                      StorageFormat::bf16, StorageFormat::f32};
+                                      StorageFormat::bf16,     StorageFormat::f32,
+                                      StorageFormat::int8,     StorageFormat::int4};
 constexpr DType kPageTypes[] = {DType::f32, DType::f16, DType::bf16};
 
 // Some blocks' pages of one type, and a record for each, all poisoned.
@@ -64,38 +65,22 @@ struct Blocks {
   std::vector<std::byte*> record_pages;
 };
 
-// How far a stored element may be from x: half a step of the format, of FP32 or BF16 at best.
-double error_bound(StorageFormat format, double x, double amax) {
-  switch (format) {
-    case StorageFormat::fp8_e4m3:
-      return std::max(std::abs(x) / 16, amax / 448 / 1024) * 1.0001;
-    case StorageFormat::fp8_e5m2:
-      return std::max(std::abs(x) / 8, amax / 57344 / 131072) * 1.0001;
-    case StorageFormat::bf16:
-      return std::abs(x) / 256;
-    case StorageFormat::f32:
-    case StorageFormat::raw:
-    case StorageFormat::int8:
-    case StorageFormat::int4:
-      break;
-  }
-  return 0;
-}
-
 void expect_side_within_bounds(const Blocks& blocks, std::size_t block, std::uint32_t layer,
                                bool v) {
   const std::size_t dim = v ? blocks.shape.head_dim_v : blocks.shape.head_dim_k;
   const auto exact = unpacked((v ? blocks.v : blocks.k)[block], blocks.page_type);
   const std::size_t head_elements = blocks.shape.block_tokens * dim;
   for (std::size_t head = 0; head < blocks.shape.kv_heads; ++head) {
-    const float* values = exact.data() + head * head_elements;
-    double amax = 0;
-    for (std::size_t i = 0; i < head_elements; ++i)
-      amax = std::max(amax, std::abs(double{values[i]}));
+    const auto first = exact.begin() + static_cast<std::ptrdiff_t>(head * head_elements);
+    const std::vector<float> values(first, first + static_cast<std::ptrdiff_t>(head_elements));
+    const HeadShape shape{blocks.layout.format, blocks.shape.block_tokens, dim, v};
+    const double head_amax = std::abs(*std::max_element(
+        values.begin(), values.end(), [](float a, float b) { return std::abs(a) < std::abs(b); }));
     for (std::size_t i = 0; i < head_elements; ++i) {
       const double stored = stored_value(blocks.layout, blocks.records[block].data(), layer, v,
                                          head, i / dim, i % dim);
-      ASSERT_NEAR(stored, values[i], error_bound(blocks.layout.format, values[i], amax));
+      const double amax = group_amax(shape, values, i / dim, i % dim);
+      ASSERT_NEAR(stored, values[i], error_bound(shape.format, values[i], amax, head_amax));
     }
   }
 }
@@ -103,7 +88,7 @@ void expect_side_within_bounds(const Blocks& blocks, std::size_t block, std::uin
 class BlockKernels : public EveryIsa {};
 KVTIER_FOR_EVERY_ISA(BlockKernels);
 
-TEST_P(BlockKernels, StoredValuesAreWithinHalfAStepForEveryFormatAndShape) {
+TEST_P(BlockKernels, StoredValuesAreWithinTheBoundOfTheFormatForEveryShape) {
   for (const StorageFormat format : kFormats) {
     for (const DType page_type : kPageTypes) {
       for (const KvShape& base :

@@ -4,7 +4,7 @@
 
 #include "kvtier/namespace.h"
 #include "tests/kernels/isa.h"
-#include "tests/kernels/number_formats.h"
+#include "tests/kernels/reference_head.h"
 
 namespace kvtier::kernels {
 
@@ -22,22 +22,15 @@ RecordLayout KvShape::layout() const {
 
 float stored_value(const RecordLayout& layout, const std::byte* record, std::uint32_t layer, bool v,
                    std::size_t head, std::size_t token, std::size_t dim) {
-  const std::size_t head_dim = v ? layout.head_dim_v : layout.head_dim_k;
-  const std::size_t index = token * head_dim + dim;
-  const std::byte* elements =
+  const HeadShape shape{layout.format, layout.block_tokens,
+                        v ? layout.head_dim_v : layout.head_dim_k, v};
+  float scale = 1;
+  if (has_scales(layout.format)) {
+    std::memcpy(&scale, record + layout.scale_offset(layer, v, head), sizeof scale);
+  }
+  const std::byte* bytes =
       record + (v ? layout.v_offset(layer, head) : layout.k_offset(layer, head));
-  if (layout.format == StorageFormat::f32) {
-    float value = 0;
-    std::memcpy(&value, elements + index * sizeof value, sizeof value);
-    return value;
-  }
-  if (layout.format == StorageFormat::bf16) {
-    return static_cast<float>(value_of(DType::bf16, read_code(DType::bf16, elements + index * 2)));
-  }
-  const DType type = layout.format == StorageFormat::fp8_e4m3 ? DType::fp8_e4m3 : DType::fp8_e5m2;
-  float scale = 0;
-  std::memcpy(&scale, record + layout.scale_offset(layer, v, head), sizeof scale);
-  return static_cast<float>(value_of(type, read_code(type, elements + index))) * scale;
+  return reference_value(shape, bytes, scale, token, dim);
 }
 
 KvSequence::KvSequence(const KvShape& shape, std::size_t tokens, unsigned seed)

@@ -22,7 +22,7 @@ struct KvShape {
   std::size_t v_page_elements() const { return std::size_t{kv_heads} * block_tokens * head_dim_v; }
 };
 
-// One stored number, decoded by the definition of its format and times its scale in FP32.
+// One stored number, by the definition of its format.
 float stored_value(const RecordLayout& layout, const std::byte* record, std::uint32_t layer, bool v,
                    std::size_t head, std::size_t token, std::size_t dim);
 
