@@ -22,6 +22,7 @@
 
 #include "core/base/fd.h"
 #include "core/wire/kvtier.capnp.h"
+#include "kvtier/namespace.h"
 #include "kvtier/result.h"
 
 namespace kvtier::wire {
@@ -33,12 +34,12 @@ inline constexpr std::uint32_t kFrameMagic = 0x3157564BU;  // "KVW1"
 inline constexpr std::uint32_t kFrameBytesMax = 2U << 20;
 inline constexpr std::uint32_t kDescriptorsMax = 1;      // a frame
 inline constexpr std::uint32_t kLeaseBlocksMax = 16384;  // 16 bytes of key each
-inline constexpr std::uint32_t kCommitBlocksMax = 64;    // up to 4 KiB of tokens each
+inline constexpr std::uint32_t kCommitBlocksMax = 64;    // up to kProofBytesMax of proof each
 inline constexpr std::uint32_t kReserveMax = 1024;
 inline constexpr std::uint32_t kListBlocksMax = 4096;
 inline constexpr std::uint32_t kListNamespacesMax = 256;  // up to 4.5 KiB of encoding each
 static_assert(kLeaseBlocksMax * 32 < kFrameBytesMax);
-static_assert(kCommitBlocksMax * (1024 * 4 + 256) < kFrameBytesMax);
+static_assert(kCommitBlocksMax * (kProofBytesMax + 256) < kFrameBytesMax);
 static_assert(kListBlocksMax * 160 + kListNamespacesMax * 4800 < kFrameBytesMax);
 
 struct FrameHeader {

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <set>
 #include <span>
@@ -60,6 +62,18 @@ class StoreOpenTest : public ::testing::Test {
     std::ofstream(path, std::ios::trunc) << text;
   }
 
+  static std::string contents(const fs::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  }
+  static std::map<std::string, std::string> everything_in(const fs::path& directory) {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::recursive_directory_iterator(directory)) {
+      if (entry.is_regular_file()) files[entry.path().string()] = contents(entry.path());
+    }
+    return files;
+  }
+
   TestDirectory directory_;
   RecordStoreOptions options_ = small_options(directory_.path() / "store");
 };
@@ -87,6 +101,60 @@ TEST_F(StoreOpenTest, AnotherFormatVersionIsRefusedAndNothingIsTouched) {
   EXPECT_EQ(refusal(options_).code, Errc::version);
   const auto files = fs::directory_iterator(options_.directory);
   EXPECT_EQ(std::distance(begin(files), end(files)), 1);
+}
+
+// As a program of version 1 left it: records of version 1, and a FORMAT that says 1.
+TEST_F(StoreOpenTest, DirectoryOfVersion1IsTakenOverWithAllItsBlocksAndIsOfVersion2Then) {
+  const auto old_record = [](unsigned kind, std::uint32_t n) {
+    TestRecord record(kind, n);
+    record.bytes[offsetof(RecordHeader, version)] = std::byte{1};
+    return record;
+  };
+  const auto expect_all = [&](const RecordStoreOptions& options) {
+    TestStore store(options);
+    EXPECT_EQ(store.recover().size(), 20u);
+    for (std::uint32_t n = 0; n < 10; ++n) {
+      for (unsigned kind = 0; kind < kKinds; ++kind) {
+        const auto read = store.read(old_record(kind, n), {kind, n});
+        ASSERT_TRUE(read) << read.error().message;
+        EXPECT_TRUE(old_record(kind, n).equals(*read));
+      }
+    }
+  };
+  {
+    TestStore store(options_);
+    for (std::uint32_t n = 0; n < 10; ++n) {
+      for (unsigned kind = 0; kind < kKinds; ++kind)
+        ASSERT_TRUE(store.write(old_record(kind, n), {kind, n}, {}, n + 1));
+    }
+  }
+  const fs::path format = options_.directory / "FORMAT";
+  std::string text = contents(format);
+  ASSERT_TRUE(text.starts_with("kvtier-store 2\n")) << text;
+  text[std::string("kvtier-store ").size()] = '1';
+  overwrite(format, text);
+
+  expect_all(options_);
+  // A program that knows version 1 alone reads no further than this.
+  text[std::string("kvtier-store ").size()] = '2';
+  EXPECT_EQ(contents(format), text) << "the store's id and segment size are as they were";
+  fs::remove_all(options_.directory / "index");
+  expect_all(options_);
+}
+
+TEST_F(StoreOpenTest, FullDirectoryOfAnUnknownVersionIsRefusedAndNothingIsTouched) {
+  fill();
+  const std::string good = contents(options_.directory / "FORMAT");
+  for (const char* const version : {"0", "3", "10", "4294967297", "x"}) {
+    std::string text = good;
+    text.replace(std::string("kvtier-store ").size(), 1, version);
+    overwrite(options_.directory / "FORMAT", text);
+    const auto before = everything_in(options_.directory);
+    EXPECT_EQ(refusal(options_).code, Errc::version) << version;
+    EXPECT_EQ(everything_in(options_.directory), before) << version;
+  }
+  overwrite(options_.directory / "FORMAT", good);
+  EXPECT_EQ(recovered(), 20u);
 }
 
 TEST_F(StoreOpenTest, DirectoryInUseIsRefusedUntilItsStoreIsGone) {

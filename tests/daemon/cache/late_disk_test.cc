@@ -50,7 +50,7 @@ class LateDiskTest : public ::testing::Test {
                 cache.catalogue().namespaces()[ns].layout, block);
     return cache.commit(
         1, ns,
-        {block.key(), block.identity.parent, block.identity.block_index, block.tokens, slots});
+        {block.key(), block.identity.parent, block.identity.block_index, block.proof(), slots});
   }
   std::vector<Key> order_now() {
     std::vector<Key> keys;

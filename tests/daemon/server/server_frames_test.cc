@@ -107,12 +107,12 @@ TEST_F(ServerFramesTest, a_request_out_of_its_bounds_ends_the_session) {
   };
   static const std::vector<kj::byte> bytes((wire::kLeaseBlocksMax + 1) * sizeof(Key));
   const auto data = [](std::size_t size) { return capnp::Data::Reader(bytes.data(), size); };
-  const auto commit = [&](std::size_t key, std::size_t tokens, unsigned slots) {
+  const auto commit = [&](std::size_t key, std::size_t proof, unsigned slots) {
     return opened([=](Builder m) {
       auto block = m.initCommit().initBlocks(1)[0];
       block.setKey(data(key));
       block.setParent(data(16));
-      block.setProof(data(tokens));
+      block.setProof(data(proof));
       block.initSlots(slots);
     });
   };
@@ -129,7 +129,7 @@ TEST_F(ServerFramesTest, a_request_out_of_its_bounds_ends_the_session) {
        {"a commit of too many blocks",
         opened([](Builder m) { m.initCommit().initBlocks(wire::kCommitBlocksMax + 1); })},
        {"a commit with a short key", commit(15, 16, 1)},
-       {"a commit with part of a token", commit(16, 15, 1)},
+       {"a commit with a proof longer than any", commit(16, kProofBytesMax + 1, 1)},
        {"a commit with too many slots", commit(16, 16, 4)},
        {"a report of a short key",
         opened([&](Builder m) { m.initReport().initBadKeys(1).set(0, data(3)); })}},

@@ -192,7 +192,7 @@ class RandomCache {
     for (std::size_t i = 0; i < slots.size(); ++i) {
       const auto record = cache_.record(slots[i]);
       filled[i] =
-          !record.empty() && sound && verify_header(record, layout, block.identity, block.tokens);
+          !record.empty() && sound && verify_header(record, layout, block.identity, block.proof());
     }
     const bool taken = cache_.commit(ns, block, slots, session);
     model_.commit(session, ns, block, slots, filled, sound, taken);

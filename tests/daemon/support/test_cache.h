@@ -124,7 +124,7 @@ class TestCache {
               SessionId session = 1) {
     return cache_.commit(
         session, ns,
-        {block.key(), block.identity.parent, block.identity.block_index, block.tokens, slots});
+        {block.key(), block.identity.parent, block.identity.block_index, block.proof(), slots});
   }
   // In order; how many were taken.
   std::size_t put_all(std::uint16_t ns, std::span<const TestBlock> blocks, Tier tier = Tier::host) {

@@ -12,6 +12,30 @@ using Builder = HostileSession::Builder;
 
 namespace {
 
+// The block's own, mostly; else none, a part of it, more than it has, or more than any may have.
+std::vector<std::byte> proof_to_say(Random& random, const TestBlock& block) {
+  std::vector<std::byte> proof(block.proof().begin(), block.proof().end());
+  if (!random.one_in(80)) return proof;
+  switch (random.below(8U)) {
+    case 0:
+      return {};
+    case 1:
+    case 2:
+    case 3:
+      proof.resize(random.below(proof.size() + 1));
+      break;
+    case 4:
+      proof.resize(random.below(kProofBytesMax + 1), std::byte{7});
+      break;
+    case 5:
+      proof.resize(kProofBytesMax + (random.one_in(20) ? random.below(400'000U) : 0));
+      break;
+    default:
+      proof.resize(proof.size() + random.below(80U));
+  }
+  return proof;
+}
+
 void fill_block(HostileSession& session, wire::Commit::Block::Builder out, const TestBlock& block,
                 std::size_t ns) {
   Random& random = session.random();
@@ -21,9 +45,8 @@ void fill_block(HostileSession& session, wire::Commit::Block::Builder out, const
   out.setKey(data_of(key));
   out.setParent(data_of(parent));
   out.setBlockIndex(random.odd(block.identity.block_index, 60));
-  const std::size_t bytes = block.tokens.size() * sizeof(Token);
-  out.setProof({reinterpret_cast<const kj::byte*>(block.tokens.data()),
-                random.one_in(80) ? random.below(bytes + 1) : bytes});
+  const auto proof = proof_to_say(random, block);
+  out.setProof({reinterpret_cast<const kj::byte*>(proof.data()), proof.size()});
   const auto slots = session.has().slots_to_commit(block, ns);
   auto list = out.initSlots(static_cast<unsigned>(slots.size()));
   for (unsigned i = 0; i < list.size(); ++i) list.set(i, slots[i]);

@@ -45,6 +45,8 @@ Universe::Universe() {
     add(shaped(shape, "m@1", "small"), kRoot);
     add(shaped(shape, "m@1", "apart"), kApart);
   }
+  add(daemon::testing::namespace_with_extra("image@1"), kRoot);
+  add(daemon::testing::namespace_of_digests("digest@1"), kRoot);
 }
 
 std::size_t Universe::pick(Random& random, uid_t user) const {
@@ -62,7 +64,14 @@ std::size_t Universe::pick(Random& random, uid_t user) const {
 std::vector<TestBlock> Universe::prompt(Random& random, std::size_t ns) const {
   const std::uint32_t first = 1 + random.below(kPrompts) * 1000;
   const std::uint32_t blocks = 1 + random.below(random.one_in(4) ? kPromptBlocksMax : 6U);
-  return daemon::testing::prefix_of(namespaces_[ns].id, blocks, first);
+  const KnownNamespace& of = namespaces_[ns];
+  if (of.ns.extra_bytes_max != 0) {
+    const char* const image = random.one_in(2) ? "image one" : "another";
+    return daemon::testing::blocks_with_extra(of.ns, blocks, first, image);
+  }
+  if (of.ns.digest_bytes != 0)
+    return daemon::testing::blocks_of_digests(of.ns, blocks, first / 1000);
+  return daemon::testing::prefix_of(of.id, blocks, first);
 }
 
 std::string Universe::odd_namespace(Random& random) const {
