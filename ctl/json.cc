@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/base/cuda_driver.h"
+#include "kvtier/hint.h"
 #include "kvtier/tier.h"
 
 namespace kvtier::ctl {
@@ -52,6 +53,10 @@ Json to_json(wire::Status::Tier::Reader tier) {
   json["pinned_blocks"] = tier.getPinnedBlocks();
   json["pinned_bytes"] = tier.getPinnedBytes();
   json["pinned_bytes_max"] = tier.getPinnedBytesMax();
+  json["hinted_blocks"] = tier.getHintedBlocks();
+  json["hinted_bytes"] = tier.getHintedBytes();
+  json["hinted_bytes_max"] = tier.getHintedBytesMax();
+  json["demoted_blocks"] = tier.getDemotedBlocks();
   json["note"] = text_of(tier.getNote());
   return json;
 }
@@ -88,6 +93,17 @@ Json to_json(wire::Status::Disk::Reader disk) {
   json["bytes_written_per_day"] = disk.getBytesWrittenPerDay();
   json["failures"] = disk.getFailures();
   json["corrupt"] = disk.getCorrupt();
+  return json;
+}
+
+// By kind, and in it by outcome: those that have come.
+Json hints_of(wire::Status::Reader status) {
+  Json json = Json::object();
+  for (const auto count : status.getHints()) {
+    const std::size_t kind = count.getKind();
+    if (kind < kHintKinds)
+      json[kHintKindNames[kind]][text_of(count.getOutcome())] = count.getBlocks();
+  }
   return json;
 }
 
@@ -174,6 +190,8 @@ Json to_json(wire::Status::Reader status) {
   json["turned_away"] = status.getTurnedAway();
   json["denied"] = status.getDenied();
   json["refused_reports"] = status.getRefusedReports();
+  json["hints"] = hints_of(status);
+  json["prefetching_blocks"] = status.getPrefetching();
   json["tenants"] = Json::array();
   for (const auto tenant : status.getTenants()) json["tenants"].push_back(to_json(tenant));
   json["peers"] = Json::array();

@@ -36,6 +36,9 @@ Json to_json(wire::Inspected::Placement::Reader placement) {
   json["slot"] = placement.getSlot();
   json["leases"] = placement.getHolds();
   json["pinned_ms"] = placement.getPinnedMs();
+  json["kept_ms"] = placement.getKeptMs();
+  json["priority"] = placement.getPriority();
+  json["demoted"] = placement.getDemoted();
   json["checksum"] = name_of(placement.getChecked());
   json["note"] = text_of(placement.getNote());
   return json;
@@ -88,6 +91,9 @@ Json to_json(wire::ListReply::Block::Reader block) {
   json["record_bytes"] = block.getRecordBytes();
   json["last_access"] = block.getLastAccess();
   json["pinned"] = tiers_of(block.getPinned());
+  json["kept"] = tiers_of(block.getKept());
+  json["demoted"] = tiers_of(block.getDemoted());
+  json["priority"] = block.getPriority();
   return json;
 }
 

@@ -33,6 +33,7 @@ std::string render_tiers(const Json& tiers) {
                {"TAKEN", true},
                {"CAP", true},
                {"PINNED", true},
+               {"HINTED", true},
                {"BLOCKS", true},
                {"HITS", true},
                {"IN", true},
@@ -42,8 +43,9 @@ std::string render_tiers(const Json& tiers) {
   for (const Json& t : tiers) {
     table.add({t["tier"], t["online"].get<bool>() ? "online" : "offline", bytes(t["used_bytes"]),
                bytes(t["reserved_bytes"]), bytes(t["taken_bytes"]), bytes(t["cap_bytes"]),
-               bytes(t["pinned_bytes"]), number(t["blocks"]), number(t["hits"]),
-               number(t["insertions"]), number(t["evictions"]), number(t["failures"]), t["note"]});
+               bytes(t["pinned_bytes"]), bytes(t["hinted_bytes"]), number(t["blocks"]),
+               number(t["hits"]), number(t["insertions"]), number(t["evictions"]),
+               number(t["failures"]), t["note"]});
   }
   return table.text();
 }
@@ -95,6 +97,19 @@ std::string share(const Json& tenant, const char* tier) {
   std::string text = bytes(tenant["used_bytes"][tier]);
   if (!quota.is_null()) text += " of " + bytes(quota);
   if (least.get<std::uint64_t>() != 0) text += " (" + bytes(least) + " guaranteed)";
+  return text;
+}
+
+// "prefetch 12 taken, 3 already; keep 5 taken", as far as any came.
+std::string render_hints(const Json& hints) {
+  std::string text;
+  for (const auto& [kind, outcomes] : hints.items()) {
+    text += (text.empty() ? "" : "; ") + kind;
+    std::string of_kind;
+    for (const auto& [outcome, blocks] : outcomes.items())
+      of_kind += (of_kind.empty() ? " " : ", ") + number(blocks) + " " + outcome;
+    text += of_kind;
+  }
   return text;
 }
 
@@ -176,11 +191,13 @@ std::string render_blocks(const Json& blocks) {
                {"INDEX", true},
                {"TIERS"},
                {"PINNED"},
+               {"KEPT"},
                {"LEASES", true},
                {"RECORD", true}});
   for (const Json& b : blocks) {
     table.add({b["key"], b["namespace"], number(b["block_index"]), joined(b["tiers"]),
-               joined(b["pinned"]), number(b["leases"]), bytes(b["record_bytes"])});
+               joined(b["pinned"]), joined(b["kept"]), number(b["leases"]),
+               bytes(b["record_bytes"])});
   }
   return table.text();
 }
@@ -210,6 +227,7 @@ std::string render_status(const Json& s) {
   std::string out;
   for (const auto& [title, value] : lines)
     out += title + std::string(12 - title.size(), ' ') + value + "\n";
+  if (!s["hints"].empty()) out += "hints       " + render_hints(s["hints"]) + "\n";
   if (s["orphans"].get<std::uint64_t>() != 0)
     out +=
         "orphans     " + number(s["orphans"]) + " blocks whose namespace nobody has opened yet\n";

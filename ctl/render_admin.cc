@@ -39,6 +39,16 @@ std::string namespace_lines(const Json& ns) {
   return out;
 }
 
+// What hints have made of a placement: for how long it is kept, its priority, that it goes first.
+std::string hint_of(const Json& placement) {
+  if (placement["demoted"].get<bool>()) return "demoted";
+  std::string text;
+  if (const auto kept = of(placement, "kept_ms"); kept != 0) text = "kept " + human_duration(kept);
+  if (const auto priority = of(placement, "priority"); priority != 0)
+    text += (text.empty() ? "priority " : ", priority ") + std::to_string(priority);
+  return text.empty() ? "-" : text;
+}
+
 }  // namespace
 
 std::string render_inspect(const Json& block) {
@@ -59,15 +69,21 @@ std::string render_inspect(const Json& block) {
                          : name == "write_queued" ? "on its way to disk"
                                                   : "found no more; goes with its last lease");
   }
-  Table table(
-      {{"TIER"}, {"PLACE"}, {"SLOT", true}, {"LEASES", true}, {"PINNED"}, {"CHECKSUM"}, {"NOTE"}});
+  Table table({{"TIER"},
+               {"PLACE"},
+               {"SLOT", true},
+               {"LEASES", true},
+               {"PINNED"},
+               {"HINT"},
+               {"CHECKSUM"},
+               {"NOTE"}});
   for (const Json& p : block["placements"]) {
     const bool disk = p.contains("segment");
     const std::string place = p["where"].get<std::string>() + (disk ? ", segment " : ", extent ") +
                               std::to_string(of(p, disk ? "segment" : "extent"));
     const std::uint64_t pinned = of(p, "pinned_ms");
     table.add({p["tier"], place, std::to_string(of(p, "slot")), std::to_string(of(p, "leases")),
-               pinned == 0 ? "-" : human_duration(pinned), p["checksum"],
+               pinned == 0 ? "-" : human_duration(pinned), hint_of(p), p["checksum"],
                p["online"].get<bool>() ? p["note"].get<std::string>() : "offline"});
   }
   return out + "\n" + table.text();

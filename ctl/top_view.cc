@@ -53,7 +53,7 @@ Json share(std::uint64_t part, std::uint64_t whole) {
 Json tier_view(const Json& before, const Json& now, const Rates& rate) {
   Json view;
   for (const char* field : {"tier", "online", "used_bytes", "reserved_bytes", "taken_bytes",
-                            "cap_bytes", "blocks", "pinned_bytes", "hits"})
+                            "cap_bytes", "blocks", "pinned_bytes", "hinted_bytes", "hits"})
     view[field] = now[field];
   view["hits_per_s"] = rate(before, now, "hits");
   view["read_bytes_per_s"] = rate(before, now, "hit_bytes");
@@ -133,6 +133,7 @@ std::string tiers_table(const Json& tiers, unsigned width) {
                {"TAKEN", true},
                {"CAP", true},
                {"PINNED", true},
+               {"HINTED", true},
                {"BLOCKS", true},
                {"HITS/S", true},
                {"READ", true},
@@ -145,10 +146,10 @@ std::string tiers_table(const Json& tiers, unsigned width) {
                bar(count(t, "used_bytes"), count(t, "cap_bytes"), width),
                human_bytes(count(t, "used_bytes")), human_bytes(count(t, "reserved_bytes")),
                human_bytes(count(t, "taken_bytes")), human_bytes(count(t, "cap_bytes")),
-               human_bytes(count(t, "pinned_bytes")), std::to_string(count(t, "blocks")),
-               human_rate(t["hits_per_s"]), bytes_per_s(t["read_bytes_per_s"]),
-               bytes_per_s(t["write_bytes_per_s"]), human_rate(t["evictions_per_s"]),
-               std::to_string(count(t, "failures"))});
+               human_bytes(count(t, "pinned_bytes")), human_bytes(count(t, "hinted_bytes")),
+               std::to_string(count(t, "blocks")), human_rate(t["hits_per_s"]),
+               bytes_per_s(t["read_bytes_per_s"]), bytes_per_s(t["write_bytes_per_s"]),
+               human_rate(t["evictions_per_s"]), std::to_string(count(t, "failures"))});
   }
   return table.text();
 }

@@ -85,6 +85,14 @@ inline constexpr std::uint32_t kAdminJobsMax = 16;   // admin commands under way
 inline constexpr std::uint32_t kPinsMax = 1U << 18;  // blocks pinned, once a tier
 inline constexpr std::uint32_t kPinSecondsMax = 30 * 86'400;
 inline constexpr std::uint64_t kInspectBytesMax = 4U << 20;  // of a record verified in a loop turn
+inline constexpr std::uint32_t kHintedMax = 1U << 18;        // placements that hints raise
+// Of a part of a memory tier, what the hints of all users together may raise.
+inline constexpr std::uint32_t kHintedPercentMax = 50;
+inline constexpr std::uint32_t kPrefetchesMax = 1U << 16;  // blocks that wait, or are being read
+// Of those, what is read at a time: as much as a lease's own reads may have to wait for.
+inline constexpr std::uint32_t kPrefetchReadsMax = 64;
+inline constexpr std::uint64_t kPrefetchReadBytesMax = 32U << 20;
+inline constexpr std::uint32_t kPrefetchStep = 1024;  // of the queue, looked at in a loop turn
 inline constexpr std::uint32_t kOrphanNamespacesMax = kNamespacesMax / 2;  // known by id alone
 // The cache's logical clock cannot have come so far: a later stamp is damage.
 inline constexpr std::uint64_t kStampsMax = 1ULL << 56;

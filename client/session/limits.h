@@ -25,6 +25,8 @@ inline constexpr std::size_t kPendingMax = 4096;
 inline constexpr std::size_t kExtentsMax = 65536;
 // Without a connection for this long, the memory of the last daemon is given up.
 inline constexpr milliseconds kMappingsKeptMax{60'000};
+// Hints that wait for the session thread.
+inline constexpr std::uint32_t kHintsQueuedMax = 256;
 inline constexpr std::size_t kBadKeysMax = 256;
 
 // After the daemon granted no slot of a tier, it is not asked again for this long.
@@ -44,6 +46,11 @@ inline constexpr std::size_t kPromotionsQueuedMax = 64;
 inline constexpr std::size_t kPromotionBlocksMax = 256;
 // A promotion keeps a lease for at most this long after its load.
 inline constexpr milliseconds kPromotionMax{100};
+// And what is brought closer ahead of a request, for so long from when it has come to memory, which
+// it may take as long to do.
+inline constexpr milliseconds kPrefetchPromotionMax{2000};
+inline constexpr milliseconds kPrefetchLeaseMax{30'000};
+inline constexpr std::uint32_t kPrefetchesMax = 8;
 inline constexpr std::uint32_t kWriteBacksQueuedMax = 1U << 20;
 
 static_assert(kUnsentBytesMax >= 2ULL * kSlotsAheadMax * (1024 * 4 + 256),

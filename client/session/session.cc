@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "client/session/limits.h"
+#include "client/session/thread/wire_values.h"
 #include "core/base/check.h"
 #include "core/base/points.h"
 #include "core/base/thread_priority.h"
@@ -51,6 +52,7 @@ Session::Session(ClientOptions options, UniqueFd wake_fd, std::function<void()> 
       flushes_(conversation_, namespaces_),
       commits_(conversation_, counters_, slots_changed_),
       reports_(conversation_, namespaces_, counters_),
+      hints_(conversation_),
       delay_(kReconnectDelayMin) {}
 
 Session::~Session() {
@@ -137,6 +139,26 @@ void Session::commit(FilledBlock block) {
   for (const ReservedSlot& slot : block.slots)
     block.ns->pool(slot.ref.extent->tier).filled(Clock::now());
   mailbox_.commit(std::move(block));
+}
+
+// Most are of some hundred keys; what is not sent soon is of little use.
+Result<void> Session::hint(const std::shared_ptr<NamespaceEntry>& ns, std::vector<Key> keys,
+                           const Hint& hint) {
+  if (!connected()) return not_connected();
+  if (hints_queued_.fetch_add(1) >= kHintsQueuedMax) {
+    --hints_queued_;
+    return make_error(Errc::no_space, "too many hints wait to be sent");
+  }
+  const bool posted = mailbox_.post([this, ns, keys = std::move(keys), hint] {
+    --hints_queued_;
+    if (!conversation_.connection()) return;
+    namespaces_.with_handle(*ns, [this, keys, hint](Result<std::uint32_t> handle) {
+      if (handle) hints_.send(*handle, keys, hint);
+    });
+  });
+  if (posted) return {};
+  --hints_queued_;
+  return closed();
 }
 
 void Session::refill(const std::shared_ptr<NamespaceEntry>& ns) {

@@ -29,6 +29,7 @@
 #include "client/session/thread/commits.h"
 #include "client/session/thread/conversation.h"
 #include "client/session/thread/flushes.h"
+#include "client/session/thread/hints.h"
 #include "client/session/thread/leases.h"
 #include "client/session/thread/mapped_extents.h"
 #include "client/session/thread/namespaces.h"
@@ -68,6 +69,9 @@ class Session : public std::enable_shared_from_this<Session> {
   void release(const std::shared_ptr<const Connection>& connection, std::uint64_t lease,
                std::optional<std::uint32_t> usable);
   void commit(FilledBlock block);
+  // At most wire::kLeaseBlocksMax keys. Errors: no_space, unavailable.
+  Result<void> hint(const std::shared_ptr<NamespaceEntry>& ns, std::vector<Key> keys,
+                    const Hint& hint);
   // Asks for slots where fewer than half of those wanted are at hand.
   void refill(const std::shared_ptr<NamespaceEntry>& ns);
   // The daemon is told soon to forget `key`.
@@ -123,6 +127,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Flushes flushes_;
   Commits commits_;
   Reports reports_;
+  Hints hints_;
+  std::atomic<std::uint32_t> hints_queued_{0};
 
   bool close_asked_ = false;
   Clock::time_point hello_sent_{};

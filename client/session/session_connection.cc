@@ -61,6 +61,7 @@ Result<void> Session::welcome(wire::Frame& frame, wire::Message::Reader message)
       !good)
     return good;
   read_only_ = options_.read_only || welcome.getReadOnly();
+  hints_.begin(welcome.getFeatures());
   slots_.begin({nullptr, [weak = weak_from_this()](std::nullptr_t) {
                   if (const auto self = weak.lock()) self->mailbox_.wake();
                 }});

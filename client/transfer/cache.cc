@@ -1,6 +1,7 @@
 #include "client/transfer/cache.h"
 
 #include <algorithm>
+#include <string>
 
 #include "client/session/limits.h"
 #include "client/transfer/load_job.h"
@@ -78,6 +79,32 @@ class CacheImpl final : public Cache {
     if (forked()) return make_handle(&CacheImpl::make_write_back, nullptr, nullptr);
     auto job = queue_write_back(prefix, first_block, pages, stream);
     return make_handle(&CacheImpl::make_write_back, std::move(job), parts_.copies);
+  }
+
+  Result<void> hint(const Prefix& prefix, BlockRange range, const Hint& hint) noexcept override {
+    if (forked()) {
+      return make_error(Errc::unavailable,
+                        "this cache is of the process that this one was forked from");
+    }
+    if (prefix.ns() != ns_->id)
+      return make_error(Errc::invalid, "the prefix is of another namespace than this cache");
+    if (hint.tier == Tier::disk || hint.priority > kHintPriorityMax ||
+        static_cast<std::size_t>(hint.kind) >= kHintKinds) {
+      return make_error(Errc::invalid,
+                        "a hint is of the device or the host tier, and its priority "
+                        "at most " +
+                            std::to_string(kHintPriorityMax));
+    }
+    std::uint32_t end = std::min(range.end, prefix.blocks());
+    std::uint32_t first = std::min(range.first, end);
+    if (hint.kind == HintKind::ended) {
+      first = std::max(first, end - std::min(end, wire::kLeaseBlocksMax));
+    } else {
+      end = std::min(end, first + wire::kLeaseBlocksMax);
+    }
+    if (first == end) return {};
+    const auto keys = prefix.keys().subspan(first, end - first);
+    return parts_.session->hint(ns_, {keys.begin(), keys.end()}, hint);
   }
 
  private:

@@ -66,6 +66,10 @@ struct Message {
     # answers with returned, at once. Sent to those whose hello has feature bit 0.
     recall @42 :Recall;
     returned @43 :UInt64;        # client to daemon, after what it abandons: the recall's number; no reply
+
+    # Client to daemon, no reply: what it expects to need, or to need no more. Sent to a daemon whose welcome
+    # has feature bit 1.
+    hint @44 :Hint;
   }
 }
 
@@ -123,11 +127,23 @@ struct LeaseRequest {
   ns @0 :UInt32;
   keys @1 :Data;                 # 16 bytes a block, from the prefix's first
   lookedUp @2 :UInt32;           # blocks of the prompt that could have been cached; at least the keys
+  ahead @3 :Bool;                # of a request that is still to come: counted among no lookups, hits or misses
 }
 
 struct Release {
   lease @0 :UInt64;
   usable @1 :UInt32;             # leading blocks that came in time and held: the rest are misses
+}
+
+# Never a promise: what is not there, or may not be had, is passed over and counted.
+struct Hint {
+  ns @0 :UInt32;
+  keys @1 :Data;                 # 16 bytes a block, that follow one another in a prefix
+  kind @2 :UInt8;                # 0 prefetch, 1 keep, 2 demote, 3 ended
+  tier @3 :UInt8;                # prefetch: into it, 1 alone; keep: in it, 0 or 1; demote, ended: from it and what is
+                                 # faster, 0 or 1
+  priority @4 :UInt8;            # keep: 0 none, to 3
+  seconds @5 :UInt32;            # keep: for so long; 0: no longer than by its priority
 }
 
 struct Leased {
@@ -244,6 +260,9 @@ struct ListReply {
     recordBytes @5 :UInt64;
     lastAccess @6 :UInt64;
     pinned @7 :UInt8;            # bits
+    kept @8 :UInt8;              # bits: until a time, by a hint
+    demoted @9 :UInt8;           # bits: the first to go there
+    priority @10 :UInt8;         # the highest that a hint has given it in a tier
   }
 }
 
@@ -311,6 +330,9 @@ struct Inspected {
     online @7 :Bool;
     checked @8 :Checked;         # whether its bytes were looked at, and what was found
     note @9 :Text;               # why not, or what does not hold
+    keptMs @10 :UInt64;          # left, by a hint; 0: not kept
+    priority @11 :UInt8;         # by a hint
+    demoted @12 :Bool;
   }
   enum Checked {
     no @0;
@@ -359,7 +381,14 @@ struct Status {
   denied @23 :UInt64;            # requests that the peer has no right to
   refusedReports @24 :UInt64;    # of bad keys: not leased, or the record holds
   pid @25 :UInt32;               # of kvtierd
+  hints @26 :List(HintCount);    # those that are not 0
+  prefetching @27 :UInt64;       # blocks that hints have asked for and that are on their way, or wait to be
 
+  struct HintCount {
+    kind @0 :UInt8;
+    outcome @1 :Text;            # as in the metric kvtier_hints_total
+    blocks @2 :UInt64;
+  }
   struct Tier {
     tier @0 :UInt8;
     online @1 :Bool;
@@ -379,6 +408,10 @@ struct Status {
     pinnedBytes @15 :UInt64;
     pinnedBytesMax @16 :UInt64;
     reservedBytes @17 :UInt64;   # slots that clients may fill, quarantined ones too; no client fills a disk's
+    hintedBlocks @18 :UInt64;    # kept, or of a priority, by hints
+    hintedBytes @19 :UInt64;
+    hintedBytesMax @20 :UInt64;  # for all users together
+    demotedBlocks @21 :UInt64;
   }
   struct Gpu {
     uuid @0 :Data;

@@ -26,11 +26,13 @@ BlockCache::BlockCache(const Options& options, Ports ports)
       loads_(catalogue_, memory_.host(), disk_, placements_, room_, counts_),
       leases_({options.leases_per_session, options.leases_per_user}, catalogue_, memory_, disk_,
               placements_, loads_, users_, counts_, later),
+      hints_(options.hints, catalogue_, memory_, disk_, loads_, later),
       commits_(catalogue_, memory_, disk_, placements_, room_, loans_, counts_),
       reports_(catalogue_, memory_, pins_, placements_, leases_, counts_) {
   catalogue_.on_evictable = [this](Tier tier, Place at, TenantId tenant, bool evictable) {
     memory_.of(tier, at).set_evictable(at, tenant, evictable);
   };
+  catalogue_.on_raised_gone = [this](BlockId id, Tier tier) { hints_.forget(id, tier); };
   disk_.on_unheld = [this](BlockId id) { placements_.settle(id); };
   disk_.on_lost = [this](BlockId id) { pins_.unpin(id, Tier::disk); };
   disk_.recovery().on_late_namespace = [this](std::span<const std::byte> encoded) {
@@ -71,6 +73,25 @@ void BlockCache::end_session(SessionId session) {
   leases_.release_all(session);
   users_.end_session(session);
   loans_.end_session(session);
+}
+
+bool BlockCache::commit(SessionId session, std::uint16_t ns, const NewBlock& block) {
+  const bool fresh = catalogue_.find_any(block.key) == kNoBlock;
+  if (!commits_.commit(session, ns, block)) return false;
+  if (fresh) catalogue_.set_user(catalogue_.find_any(block.key), users_.user_of(session));
+  return true;
+}
+
+void BlockCache::expire_hints(Hints::Time now) {
+  if (expiring_hints_) return;
+  while (hints_.expire(now, limits::kVisitStep)) {
+    if (!later) continue;
+    expiring_hints_ = true;
+    return later([this, now] {
+      expiring_hints_ = false;
+      expire_hints(now);
+    });
+  }
 }
 
 void BlockCache::pass_time(std::uint32_t now) {

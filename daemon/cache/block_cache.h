@@ -5,6 +5,7 @@
 // has its state and its rules in its own header, and knows those below it:
 //
 //   Adoption  CachedNamespaces  BadReports    a restart; namespaces; what clients find bad
+//   Hints (Prefetches)                        what clients expect of the time ahead
 //   Commits   Leases (UserHolds, Loads)       what becomes visible; what is held, and for whom
 //   Loans     Recalls (LoanShares)            slots that clients fill, and whose come home
 //   Room (Emptying, Eviction)  BlockRemoval   what goes so that something has a place, or for good
@@ -26,6 +27,7 @@
 #include "daemon/cache/catalogue/catalogue.h"
 #include "daemon/cache/catalogue/selection.h"
 #include "daemon/cache/commits.h"
+#include "daemon/cache/hints/hints.h"
 #include "daemon/cache/leases/leases.h"
 #include "daemon/cache/loans/loans.h"
 #include "daemon/cache/loans/recalls.h"
@@ -50,6 +52,7 @@ class BlockCache {
     std::uint32_t leases_per_user = limits::kLeasesPerUserMax;
     // Of what its tenant may have of a memory tier, the part that one user may hold leased.
     std::uint32_t leased_percent = 100;
+    Hints::Options hints{};
   };
   struct Ports {
     std::vector<storage::MemoryExtents*> devices;  // one a GPU; none: no device tier
@@ -102,8 +105,8 @@ class BlockCache {
   using SessionCounts = Leases::SessionCounts;
   static constexpr std::uint32_t kAllUsable = Leases::kAllUsable;
   Grant lease(SessionId session, std::uint16_t ns, std::span<const Key> keys,
-              std::uint32_t device = 0, std::uint32_t looked_up = 0) {
-    return leases_.lease(session, ns, keys, device, looked_up);
+              std::uint32_t device = 0, std::uint32_t looked_up = 0, bool ahead = false) {
+    return leases_.lease(session, ns, keys, device, looked_up, ahead);
   }
   void missed(std::uint16_t ns, std::uint64_t blocks) noexcept { leases_.missed(ns, blocks); }
   bool release(SessionId session, LeaseId lease, std::uint32_t usable = kAllUsable) {
@@ -144,9 +147,18 @@ class BlockCache {
   // ---- blocks that become visible (Commits)
 
   using NewBlock = Commits::NewBlock;
-  bool commit(SessionId session, std::uint16_t ns, const NewBlock& block) {
-    return commits_.commit(session, ns, block);
+  bool commit(SessionId session, std::uint16_t ns, const NewBlock& block);
+
+  // ---- hints (Hints)
+
+  void hint(SessionId session, std::uint16_t ns, std::span<const Key> keys, const Hint& hint,
+            std::uint32_t device, Hints::Time now = std::chrono::steady_clock::now()) {
+    hints_.take({users_.user_of(session), ns, keys, hint, device}, now);
   }
+  // What is kept until `now` is so no more; in steps.
+  void expire_hints(Hints::Time now);
+  Hints& hints() noexcept { return hints_; }
+  const Hints& hints() const noexcept { return hints_; }
 
   // ---- blocks that go (Room, Emptying, BlockRemoval, BadReports)
 
@@ -225,8 +237,10 @@ class BlockCache {
   UserHolds users_;
   Loads loads_;
   Leases leases_;
+  Hints hints_;
   Commits commits_;
   BadReports reports_;
+  bool expiring_hints_ = false;                // in a later turn
   std::vector<std::pair<BlockId, Key>> owed_;  // to the disk, between adopt() and recover()
 };
 

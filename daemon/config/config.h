@@ -91,6 +91,8 @@ struct Config {
     std::uint32_t leases_per_session = 4096;
     std::uint32_t leases_per_user = 32'768;
     std::uint32_t leased_percent = 75;            // of each memory tier, by one user
+    std::uint32_t kept_percent = 10;              // likewise, by its hints
+    std::uint32_t prefetched_percent = 25;        // of the host tier, on their way by its hints
     std::uint32_t requests_per_second = 100'000;  // of one user
     std::chrono::milliseconds hello_time{10'000};
     std::chrono::milliseconds frame_time{10'000};

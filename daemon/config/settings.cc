@@ -233,6 +233,8 @@ std::map<std::string, Setting> limit_settings() {
       {"leases_per_session", number(&Limits::leases_per_session, 1, limits::kLeasesPerSessionMax)},
       {"leases_per_user", number(&Limits::leases_per_user, 1, limits::kLeasesPerUserMax)},
       {"leased_percent", number(&Limits::leased_percent, 1, 100)},
+      {"kept_percent", number(&Limits::kept_percent, 0, limits::kHintedPercentMax)},
+      {"prefetched_percent", number(&Limits::prefetched_percent, 0, 100)},
       {"requests_per_second", number(&Limits::requests_per_second, 1000, 1 << 30)},
       {"hello_time_ms", time(&Limits::hello_time)},
       {"frame_time_ms", time(&Limits::frame_time)},

@@ -189,6 +189,27 @@ void add_clients(Families& f, const Snapshot& s) {
           s.quarantined_slots);
 }
 
+void add_hints(Families& f, const Snapshot& s) {
+  each_hint_count(s.hints, [&](HintKind kind, HintOutcome outcome, std::uint64_t blocks) {
+    f.counter("kvtier_hints_total", "Blocks that hints named, by what became of them", blocks,
+              {{"kind", name(kind)}, {"outcome", name(outcome)}});
+  });
+  for (const Tier tier : {Tier::device, Tier::host}) {
+    const auto& view = s.tiers[index_of(tier)];
+    const Labels labels = of_tier(tier);
+    f.gauge("kvtier_hint_kept_blocks", "Blocks in the tier that hints keep, or prefer",
+            view.hinted_blocks, labels);
+    f.gauge("kvtier_hint_kept_bytes", "Their records", view.hinted_bytes, labels);
+    f.gauge("kvtier_hint_kept_bytes_max", "What all users' hints together may keep, or prefer",
+            view.hinted_bytes_max, labels);
+    f.gauge("kvtier_hint_demoted_blocks", "Blocks in the tier that are the first to go",
+            view.demoted_blocks, labels);
+  }
+  f.gauge("kvtier_hint_prefetching_blocks",
+          "Blocks that hints asked for and that wait for the disk, or are being read",
+          s.prefetching_blocks);
+}
+
 void add_disks(Families& f, const Snapshot& s) {
   for (const auto& disk : s.disks) {
     const Labels labels{{"directory", shown(disk.directory, kTextMax)}};
@@ -301,6 +322,7 @@ std::string metrics_text(const Scrape& scrape) {
   add_tiers(families, *scrape.snapshot);
   add_namespaces(families, *scrape.snapshot);
   add_clients(families, *scrape.snapshot);
+  add_hints(families, *scrape.snapshot);
   add_disks(families, *scrape.snapshot);
   add_gpus(families, *scrape.snapshot);
   add_process(families, scrape.process);

@@ -36,6 +36,10 @@ Json of(Tier tier, const Snapshot& s) {
           {"blocks", view.blocks},
           {"hits", s.lookups.hits[index_of(tier)]},
           {"insertions", view.insertions},
+          {"hinted_blocks", view.hinted_blocks},
+          {"hinted_bytes", view.hinted_bytes},
+          {"hinted_bytes_max", view.hinted_bytes_max},
+          {"demoted_blocks", view.demoted_blocks},
           {"removals", removals}};
 }
 
@@ -141,6 +145,7 @@ std::string status_json(const Scrape& scrape) {
                   {"dropped_write_backs", s.told.dropped_in_all()},
                   {"dropped_disk_writes", s.disk_counts.dropped_writes},
                   {"write_queue_blocks", s.write_queue_blocks},
+                  {"prefetching_blocks", s.prefetching_blocks},
                   {"scrub",
                    {{"running", s.scrub.running},
                     {"progress", s.scrub.progress},

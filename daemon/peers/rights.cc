@@ -87,6 +87,14 @@ const std::array kRows{
           const std::size_t bytes = m.getLease().getKeys().size();
           lists.count(bytes / sizeof(Key), wire::kLeaseBlocksMax, sizeof(Key));
         }},
+    // What is more than prefetch needs the right to write: ClientRequests looks at the kind.
+    Row{Message::HINT,
+        "hint",
+        {Right::read, 1, 1.0 / 16, false},
+        [](Message::Reader m, Lists& lists) {
+          const std::size_t bytes = m.getHint().getKeys().size();
+          lists.count(bytes / sizeof(Key), wire::kLeaseBlocksMax, sizeof(Key));
+        }},
     Row{Message::RELEASE,
         "release",
         {Right::read, 0, 1, false},

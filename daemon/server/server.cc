@@ -161,6 +161,7 @@ void Server::tick() {
   tiers_.backing().note_write_rates(now);
   scrubber_->tick();
   admin_->end_pins(now);
+  cache.expire_hints(now);
   cache.forget_unused_namespaces();
   lending_->make_way();
   spdlog::default_logger_raw()->flush();  // what nobody had read yet

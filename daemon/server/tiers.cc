@@ -34,6 +34,7 @@ BlockCache::Options cache_options(const Config& config, std::uint64_t segments_b
   options.leases_per_session = config.limits.leases_per_session;
   options.leases_per_user = config.limits.leases_per_user;
   options.leased_percent = config.limits.leased_percent;
+  options.hints = {config.limits.kept_percent, config.limits.prefetched_percent};
   options.host = {config.host.capacity_bytes, extent_bytes_of(config.host, defaults.host)};
   options.device = {config.device.capacity_bytes, extent_bytes_of(config.device, defaults.device)};
   options.pinned_percent_max = config.pinned_percent_max;

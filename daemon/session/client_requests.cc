@@ -58,6 +58,8 @@ Result<void> ClientRequests::handle(wire::Message::Reader message) {
       return {};
     case wire::Message::REPORT:
       return report(message.getReport());
+    case wire::Message::HINT:
+      return hint(message.getHint());
     case wire::Message::FLUSH:
       return flush(id);
     case wire::Message::STATUS:
@@ -106,8 +108,9 @@ Result<void> ClientRequests::lease(std::uint64_t id, wire::LeaseRequest::Reader 
   if (request.getLookedUp() > limits::kLookedUpMax) return malformed("a prompt of too many blocks");
   BlockCache::Grant grant;
   if (*ns != kNotKnown) {
-    grant = context_.cache.lease(client_.session, *ns, keys, client_.device, request.getLookedUp());
-  } else {
+    grant = context_.cache.lease(client_.session, *ns, keys, client_.device, request.getLookedUp(),
+                                 request.getAhead());
+  } else if (!request.getAhead()) {
     context_.cache.catalogue().namespaces().missed(
         std::max<std::uint64_t>(request.getLookedUp(), keys.size()));
   }
@@ -215,6 +218,26 @@ Result<void> ClientRequests::report(wire::Report::Reader report) {
     context_.counts.refused_reports += keys.size();
   } else {
     reported_ = std::move(keys);
+  }
+  return {};
+}
+
+// What it names and is not there, or may not be had, is no error.
+Result<void> ClientRequests::hint(wire::Hint::Reader hint) {
+  const auto ns = namespaces_.number_of(hint.getNs());
+  if (!ns) return ns.error();
+  if (hint.getKeys().size() % sizeof(Key) != 0) return malformed("a hint of part of a key");
+  if (hint.getKind() >= kHintKinds || hint.getTier() >= index_of(Tier::disk) ||
+      hint.getPriority() > kHintPriorityMax) {
+    return malformed("a hint of no kind, of a tier that is not in memory, or of no priority");
+  }
+  const auto keys = values_of<Key>(hint.getKeys());
+  const Hint asked{static_cast<HintKind>(hint.getKind()), static_cast<Tier>(hint.getTier()),
+                   hint.getPriority(), std::chrono::seconds(hint.getSeconds())};
+  if (client_.read_only && asked.kind != HintKind::prefetch) {
+    context_.cache.hints().deny(asked.kind, keys.size());
+  } else if (*ns != kNotKnown) {
+    context_.cache.hint(client_.session, *ns, keys, asked, client_.device);
   }
   return {};
 }

@@ -44,6 +44,7 @@ class ClientRequests {
   Result<void> reserve(std::uint64_t id, wire::ReserveRequest::Reader request);
   Result<void> commit(std::uint64_t id, wire::Commit::Reader commit);
   Result<void> report(wire::Report::Reader report);
+  Result<void> hint(wire::Hint::Reader hint);
   Result<void> flush(std::uint64_t id);
   static constexpr unsigned kPrefetched = 16;  // keys at once
   void prefetch_keys(capnp::List<wire::Commit::Block>::Reader blocks, unsigned first) const;

@@ -18,6 +18,7 @@ Json tier(const char* name, std::uint64_t hits, std::uint64_t hit_bytes, std::ui
           {"cap_bytes", 1 << 30},
           {"blocks", 512},
           {"pinned_bytes", 0},
+          {"hinted_bytes", 0},
           {"hits", hits},
           {"hit_bytes", hit_bytes},
           {"inserted_bytes", inserted},

@@ -35,6 +35,7 @@
 
 #include "kvtier/deadline.h"
 #include "kvtier/dtype.h"
+#include "kvtier/hint.h"
 #include "kvtier/key.h"
 #include "kvtier/match.h"
 #include "kvtier/namespace.h"
@@ -204,6 +205,14 @@ class Cache {
                                const Pages& pages, StreamView stream = {}) noexcept = 0;
   virtual WriteBack write_back(const Prefix& prefix, std::uint32_t first_block, const Pages& pages,
                                StreamView stream = {}) noexcept = 0;
+
+  // Says what is known of the time ahead of blocks of `prefix` (hint.h): of the first 16,384 in
+  // `range`, or, of an `ended` one, of the last. Never waits, and is never a promise: what came of
+  // it nobody is told, and a daemon that knows no hints hears none. To keep a block without those
+  // before it is of no use. Errors: invalid (a prefix of another namespace, a tier or a priority
+  // that the hint may not have), no_space (too many wait to be sent), unavailable (no connection,
+  // closed, or forked).
+  virtual Result<void> hint(const Prefix& prefix, BlockRange range, const Hint& hint) noexcept = 0;
 
  protected:
   static Lease make_lease(std::shared_ptr<Lease::State> state) noexcept;

@@ -12,6 +12,7 @@ BlockIndex::BlockIndex(std::uint32_t blocks_max, DirectoryWriter& directory)
       directory_(directory),
       blocks_(blocks_max),
       parents_(blocks_max),
+      users_(blocks_max),
       links_{HugeArray<LruLink>(blocks_max), HugeArray<LruLink>(blocks_max),
              HugeArray<LruLink>(blocks_max)} {
   static_assert(kTiers == 3 && kNoBlock.value == DirectoryWriter::kNoNumber);
@@ -60,6 +61,7 @@ BlockId BlockIndex::insert(const Key& key, const Key& parent) noexcept {
   block = Block{};
   block.key = key;
   parents_[id.value] = parent;
+  users_[id.value] = 0;
   for (auto& links : links_) links[id.value] = {};
   directory_.insert(key, id.value);
   ++size_;

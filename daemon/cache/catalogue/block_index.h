@@ -15,6 +15,7 @@
 #include "core/base/strong.h"
 #include "core/wire/directory.h"
 #include "daemon/cache/catalogue/huge_array.h"
+#include "daemon/cache/catalogue/rank.h"
 #include "kvtier/key.h"
 #include "kvtier/tier.h"
 
@@ -51,10 +52,28 @@ struct alignas(64) Block {
   bool write_queued : 1 = false;  // waits for, or is in, write-through
   bool stamp_dirty : 1 = false;   // last_access not yet handed to the disk tier
   bool doomed : 1 = false;        // found no more; goes with its last hold
+  bool forked : 1 = false;        // used by one prefix while another that has it too was not
+  std::uint8_t device_rank : 3 = static_cast<std::uint8_t>(Rank::normal);
+  std::uint8_t spoilt_bits : 3 = 0;
+  std::uint8_t host_rank : 3 = static_cast<std::uint8_t>(Rank::normal);
+  bool shared : 1 = false;  // more than one user has used it
+
   // Of one that is doomed for their sake alone: its placements that do not hold. With the last of
   // them gone it is found again where else it is. Else none.
-  TierSet spoilt{};
+  TierSet spoilt() const noexcept { return {spoilt_bits}; }
+  void set_spoilt(TierSet in) noexcept { spoilt_bits = in.bits & 7U; }
+  // Of where it is placed; what is on disk is all of one rank.
+  Rank rank(Tier tier) const noexcept {
+    if (tier == Tier::disk) return Rank::normal;
+    return static_cast<Rank>(tier == Tier::device ? device_rank : host_rank);
+  }
+  void set_rank(Tier tier, Rank rank) noexcept {
+    const auto bits = static_cast<std::uint8_t>(rank);
+    if (tier == Tier::device) device_rank = bits & 7U;
+    if (tier == Tier::host) host_rank = bits & 7U;
+  }
 };
+static_assert(kRanks <= 8);
 static_assert(sizeof(Block) == 64, "one cache line, and ten million of them must fit");
 
 class BlockIndex {
@@ -85,6 +104,10 @@ class BlockIndex {
   const LruLink& link(BlockId id, Tier tier) const noexcept {
     return links_[index_of(tier)][id.value];
   }
+
+  // Who used the block last, as a number that is never 0; 0: nobody since it was there.
+  std::uint32_t user(BlockId id) const noexcept { return users_[id.value]; }
+  void set_user(BlockId id, std::uint32_t user) noexcept { users_[id.value] = user; }
 
   // The key before this one in its prefix; zero for a prefix's first block.
   const Key& parent(BlockId id) const noexcept { return parents_[id.value]; }
@@ -120,6 +143,7 @@ class BlockIndex {
   std::uint32_t used_ = 0;  // the first so many of the array
   HugeArray<Block> blocks_;
   HugeArray<Key> parents_;  // outside the entries: only admin commands ask
+  HugeArray<std::uint32_t> users_;
   std::array<HugeArray<LruLink>, kTiers> links_;
   BlockId free_ = kNoBlock;  // erased entries, chained through block_index
 };

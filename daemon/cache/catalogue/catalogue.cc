@@ -21,7 +21,7 @@ LruList& Catalogue::list(Tier tier, Order order) {
 
 Catalogue::Order Catalogue::order_of(BlockId id, Tier tier) const noexcept {
   const KnownNamespace& known = namespaces_[index_[id].ns];
-  return {device(id, tier), known.layout.record_bytes, known.tenant};
+  return {device(id, tier), known.layout.record_bytes, known.tenant, index_[id].rank(tier)};
 }
 
 Result<std::uint16_t> Catalogue::open_namespace(std::span<const std::byte> encoded, UserId owner) {
@@ -143,6 +143,11 @@ void Catalogue::tell_evictable(BlockId id, Tier tier, bool evictable) const {
 }
 
 void Catalogue::enlist(BlockId id, Tier tier, const Key& parent) {
+  put_in_order(id, tier, parent);
+  tell_evictable(id, tier, true);
+}
+
+void Catalogue::put_in_order(BlockId id, Tier tier, const Key& parent) {
   const std::size_t t = index_of(tier);
   const BlockId up = parent.is_zero() ? kNoBlock : find(index_[id].ns, parent);
   if (up != kNoBlock && index_[up].tiers.has(tier) && index_[up].holds[t] == 0 &&
@@ -151,19 +156,57 @@ void Catalogue::enlist(BlockId id, Tier tier, const Key& parent) {
   } else {
     list(id, tier).push_newest(id);
   }
-  tell_evictable(id, tier, true);
+}
+
+void Catalogue::change_rank(Block& block, Tier tier, Rank rank) noexcept {
+  TierCounts& counts = counts_[index_of(tier)];
+  const Rank before = block.rank(tier);
+  counts.demoted += std::uint64_t{rank == Rank::spent} - std::uint64_t{before == Rank::spent};
+  counts.raised += std::uint64_t{is_raised(rank)} - std::uint64_t{is_raised(before)};
+  block.set_rank(tier, rank);
+}
+
+void Catalogue::set_rank(BlockId id, Tier tier, Rank rank) {
+  Block& block = index_[id];
+  KVTIER_CHECK(tier != Tier::disk && block.tiers.has(tier));
+  if (block.rank(tier) == rank) return;
+  const bool in_order = block.holds[index_of(tier)] == 0;
+  if (in_order) list(id, tier).remove(id);
+  change_rank(block, tier, rank);
+  if (in_order) put_in_order(id, tier, index_.parent(id));
+}
+
+// A block of the prefix that was used later than its last one was used without it.
+void Catalogue::note_use(std::span<const BlockId> prefix, UserId user, std::uint64_t stamp) {
+  if (prefix.empty()) return;
+  const std::uint32_t mark = mark_of(user);
+  const std::uint64_t last = index_[prefix.back()].last_access;
+  for (const BlockId id : prefix) {
+    Block& block = index_[id];
+    block.forked = block.forked || block.last_access > last;
+    block.last_access = stamp;
+    const std::uint32_t before = index_.user(id);
+    block.shared = block.shared || (before != 0 && before != mark);
+    if (before != mark) index_.set_user(id, mark);
+    for (const Tier tier : {Tier::device, Tier::host}) {
+      if (block.tiers.has(tier) && block.rank(tier) == Rank::spent)
+        set_rank(id, tier, Rank::normal);
+    }
+  }
 }
 
 Place Catalogue::unplace(BlockId id, Tier tier, Removal why) {
   Block& block = index_[id];
   const std::size_t t = index_of(tier);
   KVTIER_CHECK(block.tiers.has(tier) && block.holds[t] == 0);
+  if (is_raised(block.rank(tier)) && on_raised_gone) on_raised_gone(id, tier);
   list(id, tier).remove(id);
+  if (block.rank(tier) != Rank::normal) change_rank(block, tier, Rank::normal);
   tell_evictable(id, tier, false);
   block.tiers = block.tiers.without(tier);
-  if (block.spoilt.has(tier)) {
-    block.spoilt = block.spoilt.without(tier);
-    block.doomed = !block.spoilt.empty();
+  if (block.spoilt().has(tier)) {
+    block.set_spoilt(block.spoilt().without(tier));
+    block.doomed = !block.spoilt().empty();
   }
   const Place at = block.places[t];
   const std::uint64_t bytes = record_bytes(id);
@@ -210,34 +253,40 @@ void Catalogue::touch(std::span<const BlockId> prefix) {
 void Catalogue::touch(std::span<const BlockId> prefix, Tier tier) {
   const std::uint32_t devices = devices_[index_of(tier)];
   if (devices == 0) return;
-  const std::uint64_t bytes = record_bytes(prefix.front());
-  const TenantId of = tenant(prefix.front());
-  if (std::has_single_bit(devices)) {
+  const TierCounts& counts = counts_[index_of(tier)];
+  if (std::has_single_bit(devices) && counts.demoted + counts.raised == 0) {
+    const std::uint64_t bytes = record_bytes(prefix.front());
+    const TenantId of = tenant(prefix.front());
     const auto only = static_cast<std::uint32_t>(std::countr_zero(devices));
     LruList& order = list(tier, {only, bytes, of});
     return order.empty() ? void() : order.touch(prefix);
   }
+  touch_by_order(prefix, tier);
+}
+
+void Catalogue::touch_by_order(std::span<const BlockId> prefix, Tier tier) {
   for (const BlockId id : prefix) {
-    if (index_[id].tiers.has(tier)) touched_[device(id, tier)].push_back(id);
+    if (index_[id].tiers.has(tier))
+      touched_[bucket_of(device(id, tier), index_[id].rank(tier))].push_back(id);
   }
-  for (std::uint32_t number = 0; number < touched_.size(); ++number) {
-    if (touched_[number].empty()) continue;
-    list(tier, {number, bytes, of}).touch(touched_[number]);
-    touched_[number].clear();
+  for (auto& of_order : touched_) {
+    if (of_order.empty()) continue;
+    list(of_order.front(), tier).touch(of_order);
+    of_order.clear();
   }
 }
 
 void Catalogue::doom(BlockId id) {
   index_[id].doomed = true;
-  index_[id].spoilt = {};
+  index_[id].set_spoilt({});
   publish(id);
 }
 
 void Catalogue::spoil(BlockId id, TierSet tiers) {
   Block& block = index_[id];
-  if (block.doomed && block.spoilt.empty()) return;
+  if (block.doomed && block.spoilt().empty()) return;
   block.doomed = true;
-  block.spoilt.bits = static_cast<std::uint8_t>(block.spoilt.bits | tiers.bits);
+  block.set_spoilt({static_cast<std::uint8_t>(block.spoilt_bits | tiers.bits)});
   publish(id);
 }
 

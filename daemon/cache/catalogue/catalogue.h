@@ -17,6 +17,7 @@
 #include "daemon/cache/catalogue/block_index.h"
 #include "daemon/cache/catalogue/lru.h"
 #include "daemon/cache/catalogue/namespaces.h"
+#include "daemon/cache/catalogue/user_id.h"
 #include "daemon/limits.h"
 #include "daemon/telemetry.h"
 
@@ -24,6 +25,8 @@ namespace kvtier::daemon {
 
 struct TierCounts {
   std::uint64_t blocks = 0;
+  std::uint64_t demoted = 0;     // of them: the first to go
+  std::uint64_t raised = 0;      // and those that a hint keeps, or prefers
   std::uint64_t bytes = 0;       // of records
   std::uint64_t insertions = 0;  // less all removals: `blocks`
   std::uint64_t inserted_bytes = 0;
@@ -99,12 +102,26 @@ class Catalogue {
   // first block newer than the last.
   void touch(std::span<const BlockId> prefix);
 
+  // What goes before what among the placements of a tenant (Rank). The placement, which is there,
+  // goes behind its parent in the order of its new rank, or is the newest.
+  void set_rank(BlockId id, Tier tier, Rank rank);
+  // Told of a placement that is raised and is about to go.
+  std::function<void(BlockId, Tier)> on_raised_gone;
+  // Leading blocks of a prefix, which are about to be touched, are used by somebody at this stamp:
+  // what was demoted of them is so no more, and who has which in common with whom is noted.
+  void note_use(std::span<const BlockId> prefix, UserId user, std::uint64_t stamp);
+  // Whether nobody else has used it later.
+  bool is_used_by(BlockId id, UserId user) const noexcept {
+    return index_.user(id) == mark_of(user);
+  }
+  void set_user(BlockId id, UserId user) noexcept { index_.set_user(id, mark_of(user)); }
+
   // Found by nobody from now on; removed by whoever ends its last hold (see doomed()).
   void doom(BlockId id);
   // Found by nobody until these of its placements, which do not hold, are gone; each goes with the
   // last hold of it (see spoilt()). Of a block that is doomed already nothing else stays either.
   void spoil(BlockId id, TierSet tiers);
-  TierSet spoilt(BlockId id) const noexcept { return index_[id].spoilt; }
+  TierSet spoilt(BlockId id) const noexcept { return index_[id].spoilt(); }
   bool doomed(BlockId id) const noexcept { return index_[id].doomed; }
   static bool unheld(const Block& block) noexcept { return block.holds == decltype(block.holds){}; }
 
@@ -117,18 +134,24 @@ class Catalogue {
   // The number of the disk or GPU that the block is on in this tier, which has it; 0 in the host's.
   std::uint32_t device(BlockId id, Tier tier) const noexcept;
 
-  // One eviction order: of a device (a disk or a GPU; 0 in the host tier), a record size and a
-  // tenant.
+  // One eviction order: of a device (a disk or a GPU; 0 in the host tier), a record size, a tenant
+  // and a rank.
   struct Order {
     std::uint32_t device = 0;
     std::uint64_t record_bytes = 0;
     TenantId tenant = kDefaultTenant;
+    Rank rank = Rank::normal;
+    bool same_but_for_rank(const Order& other) const noexcept {
+      return device == other.device && record_bytes == other.record_bytes && tenant == other.tenant;
+    }
     friend auto operator<=>(const Order&, const Order&) = default;
   };
 
   // The least recently used evictable block of the orders for which `may(order)`; kNoBlock where
   // none may go. Looks at the ends of the orders, whose number is that of sizes in use times
-  // devices times tenants.
+  // devices times tenants times ranks in use. Which tenant, size and device it is of depends on
+  // use alone, and ranks only say which of those blocks it is: one tenant's hints are no burden to
+  // another.
   template <class May>
   BlockId coldest(Tier tier, May&& may) const {
     const auto& lists = lists_[index_of(tier)];
@@ -139,8 +162,9 @@ class Catalogue {
   BlockId coldest(Tier tier, std::uint64_t record_bytes, std::uint32_t device, May&& may) const {
     const auto& lists = lists_[index_of(tier)];
     return coldest_between(
-        lists.lower_bound({device, record_bytes, 0}),
-        lists.upper_bound({device, record_bytes, std::numeric_limits<TenantId>::max()}), may);
+        lists.lower_bound({device, record_bytes, 0, Rank::spent}),
+        lists.upper_bound({device, record_bytes, std::numeric_limits<TenantId>::max(), Rank::last}),
+        may);
   }
   // Of all tenants.
   BlockId oldest(Tier tier, std::uint64_t record_bytes, std::uint32_t device = 0) const {
@@ -149,15 +173,17 @@ class Catalogue {
   BlockId oldest(Tier tier) const {
     return coldest(tier, [](const Order&) { return true; });
   }
-  // The ends of the orders for which `may(order)`, the coldest first.
+  // The block that coldest() would find in each size, tenant and device for which `may(order)`, the
+  // coldest first.
   template <class May>
   std::vector<BlockId> ends(Tier tier, May&& may) const {
-    std::vector<BlockId> found;
-    for (const auto& [order, list] : lists_[index_of(tier)]) {
-      if (!list.empty() && may(order)) found.push_back(list.oldest());
-    }
-    std::ranges::sort(found, {}, [this](BlockId id) { return index_[id].last_access; });
-    return found;
+    const auto& lists = lists_[index_of(tier)];
+    std::vector<End> found;
+    each_end(lists.begin(), lists.end(), may, [&](const End& end) { found.push_back(end); });
+    std::ranges::sort(found, {}, &End::used);
+    std::vector<BlockId> ids;
+    for (const End& end : found) ids.push_back(end.first_to_go);
+    return ids;
   }
 
   // As Namespaces::open(). Orphans that turn out to be of a tenant move to its orders, as the next
@@ -196,17 +222,44 @@ class Catalogue {
   LruList& list(Tier tier, Order order);
   LruList& list(BlockId id, Tier tier) { return list(tier, order_of(id, tier)); }
   Order order_of(BlockId id, Tier tier) const noexcept;
+  // Of the orders that differ in rank alone.
+  struct End {
+    BlockId first_to_go = kNoBlock;  // of the lowest rank
+    std::uint64_t used = ~0ULL;      // when the coldest of them all was
+  };
+  // Orders of one size, tenant and device stand side by side, the lowest rank first.
+  template <class May, class Visit>
+  void each_end(Lists::const_iterator at, Lists::const_iterator end, May&& may,
+                Visit&& visit) const {
+    while (at != end) {
+      const Order& first = at->first;
+      End found;
+      for (; at != end && at->first.same_but_for_rank(first); ++at) {
+        const auto& [order, list] = *at;
+        if (list.empty() || !may(order)) continue;
+        if (found.first_to_go == kNoBlock) found.first_to_go = list.oldest();
+        found.used = std::min(found.used, index_[list.oldest()].last_access);
+      }
+      if (found.first_to_go != kNoBlock) visit(found);
+    }
+  }
   template <class May>
   BlockId coldest_between(Lists::const_iterator at, Lists::const_iterator end, May&& may) const {
-    BlockId best = kNoBlock;
-    for (; at != end; ++at) {
-      const auto& [order, list] = *at;
-      if (list.empty() || !may(order)) continue;
-      if (best == kNoBlock || index_[list.oldest()].last_access < index_[best].last_access)
-        best = list.oldest();
-    }
-    return best;
+    End best;
+    each_end(at, end, may, [&](const End& found) {
+      if (best.first_to_go == kNoBlock || found.used < best.used) best = found;
+    });
+    return best.first_to_go;
   }
+  static std::uint32_t mark_of(UserId user) noexcept {
+    return static_cast<std::uint32_t>(user) + 1;
+  }
+  static constexpr std::size_t bucket_of(std::uint32_t device, Rank rank) noexcept {
+    return device * std::size_t{kRanks} + static_cast<std::size_t>(rank);
+  }
+  void put_in_order(BlockId id, Tier tier, const Key& parent);
+  void change_rank(Block& block, Tier tier, Rank rank) noexcept;
+  void touch_by_order(std::span<const BlockId> prefix, Tier tier);
   void touch(std::span<const BlockId> prefix, Tier tier);
   void enlist(BlockId id, Tier tier, const Key& parent);
   void tell_evictable(BlockId id, Tier tier, bool evictable) const;
@@ -219,7 +272,7 @@ class Catalogue {
   std::array<std::uint32_t, kTiers> devices_{};  // that ever had a block: sets of bits
   std::uint32_t hidden_ = 0;                     // disks
   static constexpr std::size_t kDevicesMax = std::max(limits::kDisksMax, limits::kGpusMax);
-  std::array<std::vector<BlockId>, kDevicesMax> touched_;  // kept for their memory
+  std::array<std::vector<BlockId>, kDevicesMax * kRanks> touched_;  // kept for their memory
   std::array<TierCounts, kTiers> counts_;
   std::uint64_t clock_ = 1;
   StampAges ages_;

@@ -31,11 +31,11 @@ Leases::Leases(Options options, Catalogue& catalogue, MemoryTiers& memory, DiskT
 // ---- granting
 
 Leases::Grant Leases::lease(SessionId session, std::uint16_t ns, std::span<const Key> keys,
-                            std::uint32_t device, std::uint32_t looked_up) {
+                            std::uint32_t device, std::uint32_t looked_up, bool ahead) {
   OfSession& of_session = leases_of_[session];
   const UserId user = users_.user_of(session);
   const auto has = users_.sum_of(user);
-  const std::uint64_t asked = std::max<std::uint64_t>(looked_up, keys.size());
+  const std::uint64_t asked = ahead ? 0 : std::max<std::uint64_t>(looked_up, keys.size());
   if (of_session.ids.size() >= options_.per_session_max || has.leases >= options_.per_user_max ||
       catalogue_.namespaces()[ns].closed) {
     missed(ns, asked);
@@ -57,17 +57,17 @@ Leases::Grant Leases::lease(SessionId session, std::uint16_t ns, std::span<const
   users_.add_blocks(of_user, held.size());
   await_reads(held, session, ns, user);
   Grant grant;
-  missed(ns, asked - held.size());
+  if (!ahead) missed(ns, asked - held.size());
   if (held.empty()) {
     end({session, ns, {}, user});
     return grant;
   }
-  blocks_ += held.size();
+  if (!ahead) blocks_ += held.size();
   grant.lease = next_++;
-  note_access(held, grant);
+  note_access(held, user, ahead, grant);
   of_session.ids.push_back(grant.lease);
   of_session.blocks += held.size();
-  leases_.emplace(grant.lease, Lease{session, ns, std::move(held), user});
+  leases_.emplace(grant.lease, Lease{session, ns, std::move(held), user, ahead});
   if (!disk_.admits_second_hits()) return grant;
   for (const BlockId id : std::span(found).first(grant.slots.size())) disk_.seen_again(id);
   return grant;
@@ -108,7 +108,7 @@ void Leases::await_reads(std::vector<Leased>& held, SessionId session, std::uint
   }
 }
 
-void Leases::note_access(const std::vector<Leased>& held, Grant& grant) {
+void Leases::note_access(const std::vector<Leased>& held, UserId user, bool ahead, Grant& grant) {
   const std::uint64_t now = catalogue_.tick();
   std::vector<BlockId> prefix;
   prefix.reserve(held.size());
@@ -119,11 +119,10 @@ void Leases::note_access(const std::vector<Leased>& held, Grant& grant) {
     const Block& block = catalogue_.block(leased.block);
     const auto gap = catalogue_.ages().of(block.last_access);
     if (gap.known) counts_.reuse_gap.add(gap.seconds);
-    catalogue_.set_last_access(leased.block, now);
     const Tier from = leased.from;
     grant.slots.push_back(leased.pending ? 0 : slot_name(block.places[index_of(from)]));
     grant.tiers.push_back(from);
-    counts_.hit_bytes[index_of(from)] += catalogue_.record_bytes(leased.block);
+    if (!ahead) counts_.hit_bytes[index_of(from)] += catalogue_.record_bytes(leased.block);
     for (const Tier tier : {Tier::device, Tier::host}) {
       if (!block.tiers.has(tier)) continue;
       const Place at = block.places[index_of(tier)];
@@ -131,6 +130,7 @@ void Leases::note_access(const std::vector<Leased>& held, Grant& grant) {
     }
     disk_.touched(leased.block);
   }
+  catalogue_.note_use(prefix, user, now);
   catalogue_.touch(prefix);
 }
 
@@ -196,6 +196,7 @@ void Leases::release_all(SessionId session) {
 // with it all behind it were of no use.
 void Leases::close(LeaseId id, Lease& lease, std::uint32_t usable) {
   KVTIER_CHECK(lease.session != 0);
+  if (lease.ahead) return end_or_wait(id, lease);
   Lookups& lookups = catalogue_.namespaces()[lease.ns].lookups;
   std::uint32_t served = 0;
   for (const Leased& leased : lease.blocks) {

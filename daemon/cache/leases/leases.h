@@ -44,9 +44,10 @@ class Leases {
   // Holds the leading blocks that are there, none past the session's bounds. Blocks on disk start
   // moving to the host tier. `device`: the session's GPU, or kNoDevice; what lies on another one is
   // served from where else it is. `looked_up`: blocks of the prompt that could have been cached;
-  // those that are not granted are misses.
+  // those that are not granted are misses. `ahead`: of a request that is still to come, and counted
+  // among no lookups.
   Grant lease(SessionId session, std::uint16_t ns, std::span<const Key> keys, std::uint32_t device,
-              std::uint32_t looked_up);
+              std::uint32_t looked_up, bool ahead = false);
   // Blocks that a client looked up in vain, without asking for a lease.
   void missed(std::uint16_t ns, std::uint64_t blocks) noexcept {
     catalogue_.namespaces()[ns].lookups.misses += blocks;
@@ -97,6 +98,7 @@ class Leases {
     std::uint16_t ns;
     std::vector<Leased> blocks;
     UserId user;
+    bool ahead = false;
   };
   struct OfSession {
     std::vector<LeaseId> ids;
@@ -105,7 +107,7 @@ class Leases {
 
   std::optional<Leased> hold_in_memory(UserHolds::User& user, BlockId id, std::uint32_t device);
   void await_reads(std::vector<Leased>& held, SessionId session, std::uint16_t ns, UserId user);
-  void note_access(const std::vector<Leased>& held, Grant& grant);
+  void note_access(const std::vector<Leased>& held, UserId user, bool ahead, Grant& grant);
   void landed(BlockId id, std::span<const Loads::Waiter> waiters, bool good);
   void settled(BlockId id, std::span<const Loads::Waiter> waiters);
   void close(LeaseId id, Lease& lease, std::uint32_t usable);

@@ -45,6 +45,7 @@ void Loads::landed(BlockId id, Place to, const Result<void>& result) {
   }
   placements_.settle(id);  // does nothing where retire() has removed the entry
   on_settled(id, waiters);
+  if (on_read) on_read(id, good);
 }
 
 }  // namespace kvtier::daemon

@@ -41,6 +41,8 @@ class Loads {
   // The block's read is under way, or begins now. False where there is no room for it, or its disk
   // does not take it.
   bool ensure(BlockId id) { return catalogue_.block(id).loading || start(id); }
+  // Blocks that leases wait for.
+  std::size_t awaited() const noexcept { return waiting_.size(); }
   // One for which ensure() was true.
   void wait(BlockId id, Waiter waiter) { waiting_[id.value].push_back(waiter); }
 
@@ -48,6 +50,8 @@ class Loads {
   std::function<void(BlockId, std::span<const Waiter>, bool good)> on_landed;
   // What did not hold has gone.
   std::function<void(BlockId, std::span<const Waiter>)> on_settled;
+  // And then, whoever waits: the read has ended.
+  std::function<void(BlockId, bool good)> on_read;
 
  private:
   bool start(BlockId id);

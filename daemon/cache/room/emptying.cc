@@ -30,8 +30,15 @@ bool Emptying::empty_one_for(MemoryTier& tier, TenantId tenant, std::uint64_t re
   return empty_in_steps(tier);
 }
 
+// One with a block that a hint keeps only where there is no other.
 std::optional<ExtentId> Emptying::extent_to_empty(MemoryTier& tier, TenantId tenant,
                                                   std::uint64_t record_bytes) {
+  const auto chosen = extent_to_empty(tier, tenant, record_bytes, false);
+  return chosen ? chosen : extent_to_empty(tier, tenant, record_bytes, true);
+}
+
+std::optional<ExtentId> Emptying::extent_to_empty(MemoryTier& tier, TenantId tenant,
+                                                  std::uint64_t record_bytes, bool kept_too) {
   const std::size_t t = index_of(tier.tier());
   const Pool pool = tier.pool_of(tenant);
   // An isolated tenant's extents are bounded by its quota: others' would be of no use to it.
@@ -39,7 +46,9 @@ std::optional<ExtentId> Emptying::extent_to_empty(MemoryTier& tier, TenantId ten
   const auto other_class = [&](std::uint64_t bytes, Pool of) {
     return (bytes != record_bytes || of != pool) && (!own_only || of == pool);
   };
-  const auto may = [&](ExtentId id) { return eviction_.may_empty(tier, id, tenant); };
+  const auto may = [&](ExtentId id) {
+    return (kept_too || tier.kept_in(id) == 0) && eviction_.may_empty(tier, id, tenant);
+  };
   const auto idle = tier.idle_extent(other_class, may);
   if (!idle || tier.use_of(*idle).taken == 0) return idle;
   for (const BlockId id : catalogue_.ends(tier.tier(), [&](const Order& order) {

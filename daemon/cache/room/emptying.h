@@ -68,6 +68,8 @@ class Emptying {
   void drain(MemoryTier& tier, ExtentId id);
   std::optional<ExtentId> extent_to_empty(MemoryTier& tier, TenantId tenant,
                                           std::uint64_t record_bytes);
+  std::optional<ExtentId> extent_to_empty(MemoryTier& tier, TenantId tenant,
+                                          std::uint64_t record_bytes, bool kept_too);
   std::optional<ExtentId> extent_to_await(MemoryTier& tier, TenantId tenant,
                                           std::uint64_t record_bytes) const;
   std::optional<ExtentId> easiest_to_empty(MemoryTier& tier) const;

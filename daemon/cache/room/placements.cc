@@ -39,7 +39,7 @@ void Placements::remove_everywhere(BlockId id, Removal why) {
 
 void Placements::settle(BlockId id) {
   const Block& block = catalogue_.block(id);
-  if (const TierSet spoilt = block.spoilt; !spoilt.empty()) {
+  if (const TierSet spoilt = block.spoilt(); !spoilt.empty()) {
     for (const Tier tier : {Tier::device, Tier::host}) {
       if (spoilt.has(tier) && block.holds[index_of(tier)] == 0)
         remove(id, tier, Removal::forgotten);

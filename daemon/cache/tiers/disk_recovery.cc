@@ -212,7 +212,7 @@ Result<BlockId> DiskRecovery::take_over(std::uint32_t number, const storage::Dis
     const Block& block = catalogue_.block(known);
     if (block.tiers.has(Tier::disk)) return make_error(Errc::corrupt, "indexed twice");
     if (block.write_queued) return make_error(Errc::corrupt, "being written to another disk");
-    if (block.doomed && block.spoilt.empty()) return make_error(Errc::corrupt, "dropped");
+    if (block.doomed && block.spoilt().empty()) return make_error(Errc::corrupt, "dropped");
     if (catalogue_.namespaces()[block.ns].id != entry.identity.ns ||
         block.block_index != entry.identity.block_index) {
       return make_error(Errc::corrupt, "another block in memory has its key");

@@ -70,6 +70,7 @@ class DiskTier {
 
   void committed(BlockId id, const Key& parent) { writes_.committed(id, parent); }
   void seen_again(BlockId id) { writes_.seen_again(id); }
+  void demoted(BlockId id) { writes_.demoted(id); }
   bool admits_second_hits() const noexcept { return writes_.admits_second_hits(); }
   void owed(BlockId id, const Key& parent) { writes_.owed(id, parent); }
   void flush(std::function<void(Result<void>)> done) { writes_.flush(std::move(done)); }

@@ -62,6 +62,10 @@ class MemoryTier {
   // The block in a slot may be evicted, or may be so no more; of whose it is.
   void set_evictable(Place at, TenantId tenant, bool evictable);
 
+  // The block in a slot is kept by a hint, or is so no more.
+  void set_kept(Place at, bool kept) { state_of(ExtentId(at.container)).kept += kept ? 1U : ~0U; }
+  std::uint32_t kept_in(ExtentId id) const noexcept { return state_of(id).kept; }
+
   // Lets go of an extent with no slot in use. False if it has one. Its memory is taken until
   // whoever `dispose` gave it to has given it back; meanwhile one such extent, in bytes, is not
   // held against new ones.
@@ -169,7 +173,7 @@ class MemoryTier {
     std::vector<Occupant> blocks;           // of each slot
     std::vector<TenantId> tenants;          // of each slot that is not free
     Pool pool = 0;
-    std::uint32_t evictable = 0, lent = 0;  // slots
+    std::uint32_t evictable = 0, lent = 0, kept = 0;  // slots
     TenantUsage evictable_of;
     std::uint32_t idle_at = kNotIdle;  // its place among the idle extents of its class
   };

@@ -37,6 +37,12 @@ void WriteThrough::seen_again(BlockId id) {
   queue(id, host_.table(at).entry(at.slot).parent);
 }
 
+void WriteThrough::demoted(BlockId id) {
+  const Block& block = catalogue_.block(id);
+  if (options_.admission != Admission::none && block.tiers.has(Tier::host) && !block.doomed)
+    queue(id, catalogue_.parent(id));
+}
+
 void WriteThrough::owed(BlockId id, const Key& parent) {
   note_owed(id, false);
   if (options_.admission != Admission::none) queue(id, parent);

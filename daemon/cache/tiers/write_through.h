@@ -40,6 +40,8 @@ class WriteThrough {
   void committed(BlockId id, const Key& parent);
   // The block was leased or committed again.
   void seen_again(BlockId id);
+  // The block will be needed, but not soon: it is written where the disk tier takes anything.
+  void demoted(BlockId id);
   bool admits_second_hits() const noexcept { return options_.admission == Admission::second_hit; }
   // The block, which has a host placement, waited for the disk when an earlier daemon ended.
   void owed(BlockId id, const Key& parent);

@@ -111,6 +111,8 @@ Snapshot Describer::common() const {
   s.disk_counts = cache().disk().counts();
   s.write_queue_blocks = cache().disk().queued();
   s.write_queue_bytes = cache().disk().queued_bytes();
+  s.hints = cache().hints().counts();
+  s.prefetching_blocks = cache().hints().prefetching();
   s.scrub = scrub();
   return s;
 }
@@ -128,6 +130,9 @@ Snapshot::TierView Describer::tier(Tier tier) const {
   view.pinned_blocks = cache().pins().blocks(tier);
   view.pinned_bytes = cache().pins().bytes(tier);
   view.pinned_bytes_max = pinned_bytes_max(tier);
+  view.hinted_blocks = cache().hints().blocks(tier);
+  view.hinted_bytes = cache().hints().bytes(tier);
+  view.demoted_blocks = counts.demoted;
   if (tier == Tier::disk) {
     const DiskTier& disk = cache().disk();
     view.online =
@@ -146,6 +151,7 @@ Snapshot::TierView Describer::tier(Tier tier) const {
     view.taken_bytes += memory.taken_bytes();
     view.cap_bytes += memory.cap_bytes();
     view.lifetimes += memory.lifetimes();
+    view.hinted_bytes_max += cache().hints().bytes_max(tier, part);
   }
   view.online = view.cap_bytes != 0;
   if (!view.online) view.note = "not configured: set [device] capacity";

@@ -16,6 +16,7 @@
 
 #include "core/base/cuda_driver.h"
 #include "daemon/cache/catalogue/namespaces.h"
+#include "daemon/cache/hints/hint_counts.h"
 #include "daemon/cache/loans/reservations.h"
 #include "daemon/cache/tiers/disk_tier.h"
 #include "daemon/config/tenants.h"
@@ -35,6 +36,7 @@ struct Snapshot {
     std::uint64_t blocks = 0, insertions = 0, inserted_bytes = 0, hit_bytes = 0;
     std::uint64_t failures = 0, dropped_writes = 0;
     std::uint64_t pinned_blocks = 0, pinned_bytes = 0, pinned_bytes_max = 0;
+    std::uint64_t hinted_blocks = 0, hinted_bytes = 0, hinted_bytes_max = 0, demoted_blocks = 0;
     Removals removals{};
     Histogram idle, lifetimes;
   };
@@ -123,6 +125,8 @@ struct Snapshot {
   DiskTier::Counts disk_counts;
   std::uint64_t write_queue_blocks = 0, write_queue_bytes = 0;
   ClientTold told;
+  HintCounts hints;
+  std::uint64_t prefetching_blocks = 0;  // waiting, or on their way
   Scrub scrub;
 };
 

@@ -32,6 +32,27 @@ void render(const Snapshot& s, Tier tier, wire::Status::Tier::Builder out) {
   out.setPinnedBlocks(view.pinned_blocks);
   out.setPinnedBytes(view.pinned_bytes);
   out.setPinnedBytesMax(view.pinned_bytes_max);
+  out.setHintedBlocks(view.hinted_blocks);
+  out.setHintedBytes(view.hinted_bytes);
+  out.setHintedBytesMax(view.hinted_bytes_max);
+  out.setDemotedBlocks(view.demoted_blocks);
+}
+
+void render_hints(const HintCounts& counts, wire::Status::Builder out) {
+  struct Count {
+    HintKind kind;
+    HintOutcome outcome;
+  };
+  std::vector<Count> shown;
+  each_hint_count(counts, [&](HintKind kind, HintOutcome outcome, std::uint64_t blocks) {
+    if (blocks != 0) shown.push_back({kind, outcome});
+  });
+  auto list = out.initHints(static_cast<unsigned>(shown.size()));
+  for (unsigned i = 0; i < list.size(); ++i) {
+    list[i].setKind(static_cast<std::uint8_t>(shown[i].kind));
+    list[i].setOutcome(name(shown[i].outcome));
+    list[i].setBlocks(counts.of(shown[i].kind, shown[i].outcome));
+  }
 }
 
 void render(const Snapshot::GpuView& gpu, wire::Status::Gpu::Builder out) {
@@ -151,6 +172,8 @@ void render(const Snapshot& s, wire::Status::Builder out) {
   out.setTurnedAway(s.turned_away);
   out.setDenied(s.denied);
   out.setRefusedReports(s.refused_reports);
+  out.setPrefetching(s.prefetching_blocks);
+  render_hints(s.hints, out);
 }
 
 void render(const Snapshot::Scrub& scrub, wire::ScrubReport::Builder out) {

@@ -35,6 +35,12 @@ void check(wire::Inspected::Placement::Builder out, std::span<const std::byte> r
   out.setChecked(Checked::HOLDS);
 }
 
+std::uint64_t milliseconds_until(std::chrono::steady_clock::time_point time) {
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(time - std::chrono::steady_clock::now());
+  return static_cast<std::uint64_t>(std::max<long>(left.count(), 1));
+}
+
 }  // namespace
 
 void Inspection::fill_namespace(wire::ListReply::Namespace::Builder out, std::uint16_t ns) const {
@@ -72,6 +78,18 @@ void Inspection::fill_block(wire::ListReply::Block::Builder out, BlockId id) con
   out.setRecordBytes(catalogue.record_bytes(id));
   out.setLastAccess(block.last_access);
   out.setPinned(block.pinned.bits);
+  TierSet kept, demoted;
+  std::uint8_t priority = 0;
+  for (const Tier tier : {Tier::device, Tier::host}) {
+    const Rank rank = block.rank(tier);
+    if (is_kept(rank)) kept = kept.with(tier);
+    if (block.tiers.has(tier) && rank == Rank::spent) demoted = demoted.with(tier);
+    if (is_raised(rank))
+      priority = std::max(priority, context_.cache.hints().raised(id, tier).priority);
+  }
+  out.setKept(kept.bits);
+  out.setDemoted(demoted.bits);
+  out.setPriority(priority);
 }
 
 void Inspection::fill_placement(wire::Inspected::Placement::Builder out, BlockId id, Tier tier,
@@ -86,11 +104,11 @@ void Inspection::fill_placement(wire::Inspected::Placement::Builder out, BlockId
   out.setDevice(device);
   out.setWhere(context_.ports.name_of_part(tier, device));
   out.setHolds(block.holds[index_of(tier)] - (block.pinned.has(tier) ? 1U : 0U));
-  if (const auto until = cache.pins().until(id, tier)) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(*until - std::chrono::steady_clock::now());
-    out.setPinnedMs(static_cast<std::uint64_t>(std::max<long>(left.count(), 1)));
-  }
+  if (const auto until = cache.pins().until(id, tier)) out.setPinnedMs(milliseconds_until(*until));
+  const auto raised = cache.hints().raised(id, tier);
+  if (raised.until) out.setKeptMs(milliseconds_until(*raised.until));
+  out.setPriority(raised.priority);
+  out.setDemoted(block.rank(tier) == Rank::spent);
   out.setOnline(tier != Tier::disk || cache.disk().devices()[device]->online());
   if (!verify || tier == Tier::disk) return;
   check(out, cache.memory(tier, at).slot(at), cache.catalogue().namespaces()[block.ns].id,

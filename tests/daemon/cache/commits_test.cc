@@ -141,8 +141,8 @@ TEST_F(CommitsOfMoreTest, more_extra_bytes_than_the_namespace_says_are_refused) 
   of.identity.ns = id_of(little);
   of.identity.key = chain_key(id_of(little), Key{}, kBlockTokens, of.proof());
   const auto number = parts.open(little);
-  const SlotName slot = loans.lend(loans.borrower(1, {100, 1}, number, Tier::host, 0, 0), 1, false)
-                            .at(0);
+  const SlotName slot =
+      loans.lend(loans.borrower(1, {100, 1}, number, Tier::host, 0, 0), 1, false).at(0);
   EXPECT_FALSE(commits.commit(1, number, {of.key(), Key{}, 0, of.proof(), {&slot, 1}}));
   EXPECT_EQ(parts.counts.refused_commits, 1U);
 }

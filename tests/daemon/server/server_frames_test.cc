@@ -3,6 +3,7 @@
 
 #include <random>
 
+#include "kvtier/hint.h"
 #include "tests/daemon/support/server_fixture.h"
 
 namespace kvtier::daemon::testing {
@@ -131,6 +132,14 @@ TEST_F(ServerFramesTest, a_request_out_of_its_bounds_ends_the_session) {
        {"a commit with a short key", commit(15, 16, 1)},
        {"a commit with a proof longer than any", commit(16, kProofBytesMax + 1, 1)},
        {"a commit with too many slots", commit(16, 16, 4)},
+       {"a hint of part of a key", opened([&](Builder m) { m.initHint().setKeys(data(17)); })},
+       {"a hint of too many blocks",
+        opened([&](Builder m) { m.initHint().setKeys(data(bytes.size())); })},
+       {"a hint of no kind", opened([](Builder m) { m.initHint().setKind(kHintKinds); })},
+       {"a hint of the disk tier", opened([](Builder m) { m.initHint().setTier(2); })},
+       {"a hint of no priority",
+        opened([](Builder m) { m.initHint().setPriority(kHintPriorityMax + 1); })},
+       {"a hint in a namespace not opened", message([](Builder m) { m.initHint().setNs(9); })},
        {"a report of a short key",
         opened([&](Builder m) { m.initReport().initBadKeys(1).set(0, data(3)); })}},
       true);

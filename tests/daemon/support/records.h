@@ -44,9 +44,8 @@ inline std::vector<TestBlock> blocks_of(const Prefix& prefix) {
   std::vector<TestBlock> blocks;
   for (std::uint32_t i = 0; i < prefix.blocks(); ++i) {
     const auto proof = prefix.proof(i);
-    blocks.push_back({{prefix.ns(), prefix.keys()[i], prefix.parent(i), i},
-                      {},
-                      {proof.begin(), proof.end()}});
+    blocks.push_back(
+        {{prefix.ns(), prefix.keys()[i], prefix.parent(i), i}, {}, {proof.begin(), proof.end()}});
   }
   return blocks;
 }

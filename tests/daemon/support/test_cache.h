@@ -20,6 +20,7 @@ struct CacheSizes {
   Admission admission = Admission::all;
   std::vector<Tenant> tenants{};  // the default one first; none: it alone
   std::uint32_t leased_percent = 100;
+  Hints::Options hints{};
 };
 
 // Memory that the daemon has but cannot address, as a GPU's.
@@ -136,6 +137,13 @@ class TestCache {
                           SessionId session = 1, std::uint32_t gpu = 0) {
     return cache_.lease(session, ns, keys_of(prefix), gpu);
   }
+  void hint(std::uint16_t ns, std::span<const TestBlock> prefix, const Hint& hint,
+            SessionId session = 1, Hints::Time now = {}) {
+    cache_.hint(session, ns, keys_of(prefix), hint, 0, now);
+  }
+  std::uint64_t hints(HintKind kind, HintOutcome outcome) const {
+    return cache_.hints().counts().of(kind, outcome);
+  }
   // It goes with its last hold, and is found by nobody from now on.
   void remove(std::uint16_t ns, const Key& key) {
     const BlockId id = cache_.catalogue().find(ns, key);
@@ -176,6 +184,7 @@ class TestCache {
     options.disk.admission = sizes.admission;
     options.tenants = Tenants(sizes.tenants);
     options.leased_percent = sizes.leased_percent;
+    options.hints = sizes.hints;
     return options;
   }
 

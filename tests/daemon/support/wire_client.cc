@@ -309,8 +309,7 @@ void fill_commit(WireClient::Builder message, std::uint32_t ns, const TestBlock&
   b.setKey({reinterpret_cast<const kj::byte*>(&block.identity.key), sizeof(Key)});
   b.setParent({reinterpret_cast<const kj::byte*>(&block.identity.parent), sizeof(Key)});
   b.setBlockIndex(block.identity.block_index);
-  b.setProof(
-      {reinterpret_cast<const kj::byte*>(block.proof().data()), block.proof().size()});
+  b.setProof({reinterpret_cast<const kj::byte*>(block.proof().data()), block.proof().size()});
   auto list = b.initSlots(static_cast<unsigned>(slots.size()));
   for (unsigned i = 0; i < slots.size(); ++i) list.set(i, slots[i]);
 }

@@ -216,4 +216,9 @@ WriteBack FakeCache::write_back(std::span<const Token> tokens, std::uint32_t fir
   return make_handle(&FakeCache::make_write_back, this, accepted, true, write_delay);
 }
 
+Result<void> FakeCache::hint(const Prefix&, BlockRange range, const Hint& hint) noexcept {
+  hints.emplace_back(range, hint);
+  return {};
+}
+
 }  // namespace kvtier::engine::test

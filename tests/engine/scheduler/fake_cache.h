@@ -23,13 +23,15 @@ class FakeCache : public Cache {
   Result<Lease> lease(std::span<const Token> tokens, BlockRange range, Deadline deadline) override;
   WriteBack write_back(std::span<const Token> tokens, std::uint32_t first_block, const Pages& pages,
                        StreamView stream) noexcept override;
+  Result<void> hint(const Prefix& prefix, BlockRange range, const Hint& hint) noexcept override;
 
   std::map<Key, std::vector<std::byte>> records;
   std::map<Key, int> writes;          // how often each block was offered
   std::vector<std::uint32_t> leases;  // blocks asked for
   std::vector<BlockRange> ranges;     // likewise
-  std::map<Key, int> loads;           // how often each block was copied to a page
-  std::map<Key, int> holds;           // leases on each block: drop() passes over them
+  std::vector<std::pair<BlockRange, Hint>> hints;
+  std::map<Key, int> loads;  // how often each block was copied to a page
+  std::map<Key, int> holds;  // leases on each block: drop() passes over them
   // Forgets the n-th block that nobody holds, if there is one.
   void drop(std::size_t nth);
   std::uint32_t write_backs_open = 0;  // not waited for

@@ -89,7 +89,8 @@ void Actor::say(HostileSession& session) {
       {say::commit, 220},        {say::abandon, 60},  {say::release_partly, 40},
       {say::open_namespace, 20}, {say::report, 40},   {say::let_go, 8},
       {say::status, 10},         {say::list, 5},      {say::flush, 4},
-      {say::hello, 1},           {say::wrong_way, 1}, {say::hollow_list, 1}};
+      {say::hint, 120},          {say::hello, 1},     {say::wrong_way, 1},
+      {say::hollow_list, 1}};
   std::uint32_t total = 0;
   for (const auto& one : kSay) total += one.weight;
   std::uint32_t at = random_.below(total);

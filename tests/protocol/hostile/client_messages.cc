@@ -200,6 +200,27 @@ void let_go(HostileSession& session) {
   session.tell([](Builder m) { m.setLetGo(); });
 }
 
+// Mostly a good one, so that the cache does something for it.
+void hint(HostileSession& session) {
+  Random& random = session.random();
+  const auto in = session.has().pick_opened();
+  auto keys = daemon::testing::keys_of(session.universe().prompt(random, in.ns));
+  if (random.one_in(10)) keys.insert(keys.end(), random.below(20U), random.pick(keys));
+  if (random.one_in(10)) random.pick(keys).bytes[15] ^= std::byte{1};
+  if (random.one_in(300)) keys.resize(random.one_in(2) ? 0 : random.below(17'000U), keys[0]);
+  session.tell([&](Builder m) {
+    auto hint = m.initHint();
+    hint.setNs(random.odd(in.handle, 400));
+    const std::size_t bytes = keys.size() * sizeof(Key);
+    hint.setKeys({reinterpret_cast<const kj::byte*>(keys.data()),
+                  bytes - (random.one_in(300) && bytes > 0 ? 1 : 0)});
+    hint.setKind(random.odd(static_cast<std::uint8_t>(random.below(4U)), 300));
+    hint.setTier(random.odd(static_cast<std::uint8_t>(random.one_in(3) ? 0 : 1), 300));
+    hint.setPriority(random.odd(static_cast<std::uint8_t>(random.below(4U)), 300));
+    hint.setSeconds(random.odd(random.below(4U), 20));
+  });
+}
+
 void report(HostileSession& session) {
   Random& random = session.random();
   Belongings& has = session.has();

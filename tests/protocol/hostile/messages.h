@@ -16,6 +16,7 @@ void reserve(HostileSession& session);
 void commit(HostileSession& session);
 void abandon(HostileSession& session);
 void let_go(HostileSession& session);
+void hint(HostileSession& session);
 void report(HostileSession& session);
 void flush(HostileSession& session);
 void status(HostileSession& session);

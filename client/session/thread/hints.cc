@@ -1,0 +1,23 @@
+#include "client/session/thread/hints.h"
+
+#include <algorithm>
+
+#include "client/session/thread/wire_values.h"
+
+namespace kvtier::session {
+
+void Hints::send(std::uint32_t handle, std::span<const Key> keys, const Hint& hint) {
+  if (!taken_) return;
+  const auto seconds = std::clamp(hint.keep_for, std::chrono::seconds(0), kHintKeepMax);
+  conversation_.tell([&](wire::Message::Builder m) {
+    auto out = m.initHint();
+    out.setNs(handle);
+    out.setKeys(data(keys.data(), keys.size() * sizeof(Key)));
+    out.setKind(static_cast<std::uint8_t>(hint.kind));
+    out.setTier(static_cast<std::uint8_t>(hint.tier));
+    out.setPriority(hint.priority);
+    out.setSeconds(static_cast<std::uint32_t>(seconds.count()));
+  });
+}
+
+}  // namespace kvtier::session
