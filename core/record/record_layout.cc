@@ -2,8 +2,8 @@
 
 #include "core/base/check.h"
 #include "core/base/units.h"
-#include "core/record/groups.h"
 #include "core/record/record.h"
+#include "kvtier/groups.h"
 
 namespace kvtier {
 namespace {

@@ -1,7 +1,7 @@
 #include "core/base/check.h"
-#include "core/record/groups.h"
 #include "kernels/cpu/support.h"
 #include "kernels/table.h"
+#include "kvtier/groups.h"
 #include "kvtier/record_layout.h"
 
 namespace kvtier::kernels {

@@ -32,7 +32,7 @@ struct SideView {
   std::size_t head_bytes;
   std::size_t scale_offset;
   std::size_t head_dim;
-  // Of integers in groups (core/record/groups.h); else 0.
+  // Of integers in groups (kvtier/groups.h); else 0.
   std::size_t row_bytes;
   std::size_t group_tokens;
   std::size_t group_channels;

@@ -1,4 +1,4 @@
-#include "core/record/groups.h"
+#include "kvtier/groups.h"
 
 #include <gtest/gtest.h>
 

@@ -37,18 +37,19 @@ class Record : public testing::TestWithParam<StorageFormat> {
 };
 
 TEST_P(Record, its_parts_lie_behind_one_another_and_a_layer_is_one_piece) {
-  const std::size_t element = bytes_per_element(ns_.format);
+  const std::size_t k = head_bytes(ns_.format, 16, 24, false);
+  const std::size_t v = head_bytes(ns_.format, 16, 8, true);
   EXPECT_EQ(layout_.header_bytes % kRecordAlignment, 0U);
   EXPECT_EQ(layout_.record_bytes % kRecordAlignment, 0U);
-  EXPECT_EQ(layout_.layer_bytes, 2 * 16 * (24 + 8) * element);
+  EXPECT_EQ(layout_.layer_bytes, 2 * (k + v));
   EXPECT_GE(layout_.scales_offset, layout_.proof_offset + 16 * sizeof(Token));
   EXPECT_LE(layout_.scale_offset(2, true, 1) + sizeof(float), layout_.header_bytes);
   std::size_t at = layout_.header_bytes;
   for (std::size_t layer = 0; layer < 3; ++layer) {
-    for (std::size_t head = 0; head < 2; ++head, at += 16 * 24 * element) {
+    for (std::size_t head = 0; head < 2; ++head, at += k) {
       EXPECT_EQ(layout_.k_offset(layer, head), at);
     }
-    for (std::size_t head = 0; head < 2; ++head, at += 16 * 8 * element) {
+    for (std::size_t head = 0; head < 2; ++head, at += v) {
       EXPECT_EQ(layout_.v_offset(layer, head), at);
     }
   }
@@ -130,7 +131,8 @@ TEST_P(Record, the_proof_is_read_back) {
 
 INSTANTIATE_TEST_SUITE_P(Formats, Record,
                          testing::Values(StorageFormat::fp8_e4m3, StorageFormat::fp8_e5m2,
-                                         StorageFormat::bf16, StorageFormat::f32),
+                                         StorageFormat::bf16, StorageFormat::f32,
+                                         StorageFormat::int8, StorageFormat::int4),
                          [](const auto& format) { return std::string(name(format.param)); });
 
 }  // namespace

@@ -5,7 +5,7 @@
 //
 // The payload is layer-major, [layer][K then V][kv head][token][dim], so one layer of one block is
 // one contiguous piece. In int8 and int4 a head is its integers and behind them its groups' scales
-// (core/record/groups.h); in raw a layer is what the engine's pages have, piece after piece.
+// (kvtier/groups.h); in raw a layer is what the engine's pages have, piece after piece.
 #pragma once
 
 #include <cstddef>

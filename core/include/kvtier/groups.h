@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/base/units.h"
 #include "kvtier/namespace.h"
 
 namespace kvtier {
@@ -49,8 +48,8 @@ constexpr GroupedHead grouped_head(StorageFormat format, std::uint32_t block_tok
   head.channel_groups = divided_up(dim, head.group_channels);
   head.row_bytes = format == StorageFormat::int8 ? dim : divided_up(dim, 2);
   head.scales_offset = block_tokens * head.row_bytes;
-  head.bytes = round_up(head.scales_offset + std::size_t{head.token_groups} * head.channel_groups,
-                        kGroupedHeadAlignment);
+  const std::size_t end = head.scales_offset + std::size_t{head.token_groups} * head.channel_groups;
+  head.bytes = (end + kGroupedHeadAlignment - 1) / kGroupedHeadAlignment * kGroupedHeadAlignment;
   return head;
 }
 
