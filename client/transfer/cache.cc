@@ -98,7 +98,7 @@ class CacheImpl final : public Cache {
     std::uint32_t end = std::min(range.end, prefix.blocks());
     std::uint32_t first = std::min(range.first, end);
     if (hint.kind == HintKind::ended) {
-      first = std::max(first, end - std::min(end, wire::kLeaseBlocksMax));
+      first = std::max(first, end - std::min(end, wire::kHintBlocksMax));
     } else {
       end = std::min(end, first + wire::kLeaseBlocksMax);
     }

@@ -35,6 +35,7 @@ inline constexpr std::uint32_t kFrameMagic = 0x3157564BU;  // "KVW1"
 inline constexpr std::uint32_t kFrameBytesMax = 2U << 20;
 inline constexpr std::uint32_t kDescriptorsMax = 1;      // a frame
 inline constexpr std::uint32_t kLeaseBlocksMax = 16384;  // 16 bytes of key each
+inline constexpr std::uint32_t kHintBlocksMax = 4096;    // likewise; all of them in one turn
 inline constexpr std::uint32_t kCommitBlocksMax = 64;    // up to kProofBytesMax of proof each
 inline constexpr std::uint32_t kReserveMax = 1024;
 inline constexpr std::uint32_t kListBlocksMax = 4096;

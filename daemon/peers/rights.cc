@@ -93,7 +93,7 @@ const std::array kRows{
         {Right::read, 1, 1.0 / 16, false},
         [](Message::Reader m, Lists& lists) {
           const std::size_t bytes = m.getHint().getKeys().size();
-          lists.count(bytes / sizeof(Key), wire::kLeaseBlocksMax, sizeof(Key));
+          lists.count(bytes / sizeof(Key), wire::kHintBlocksMax, sizeof(Key));
         }},
     Row{Message::RELEASE,
         "release",

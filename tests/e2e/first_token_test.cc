@@ -50,6 +50,8 @@ TEST(FirstToken, from_disk_after_a_hint_a_second_ahead_comes_as_soon_as_from_hos
   best.fill(1h);
   const auto as_soon = [&] { return best[2].count() <= best[0].count() * 11 / 10 + 100; };
   for (int i = 0; i < kTimesMax && (i < kTimesMin || !as_soon()); ++i) {
+    // Every thread has been idle for as long as after a hint.
+    ::poll(nullptr, 0, 1000);
     best[0] = std::min(best[0], first_token());
     drop_host();
     best[1] = std::min(best[1], first_token());

@@ -207,11 +207,11 @@ class Cache {
                                StreamView stream = {}) noexcept = 0;
 
   // Says what is known of the time ahead of blocks of `prefix` (hint.h): of the first 16,384 in
-  // `range`, or, of an `ended` one, of the last. Never waits, and is never a promise: what came of
-  // it nobody is told, and a daemon that knows no hints hears none. To keep a block without those
-  // before it is of no use. Errors: invalid (a prefix of another namespace, a tier or a priority
-  // that the hint may not have), no_space (too many wait to be sent), unavailable (no connection,
-  // closed, or forked).
+  // `range`, or, of an `ended` one, of the last 4,096. Never waits, and is never a promise: what
+  // came of it nobody is told, and a daemon that knows no hints hears none. To keep a block without
+  // those before it is of no use. Errors: invalid (a prefix of another namespace, a tier or a
+  // priority that the hint may not have), no_space (too many wait to be sent), unavailable (no
+  // connection, closed, or forked).
   virtual Result<void> hint(const Prefix& prefix, BlockRange range, const Hint& hint) noexcept = 0;
 
  protected:

@@ -7,7 +7,14 @@
 namespace kvtier::session {
 
 void Hints::send(std::uint32_t handle, std::span<const Key> keys, const Hint& hint) {
-  if (!taken_) return;
+  while (taken_ && !keys.empty()) {
+    const auto piece = keys.first(std::min<std::size_t>(keys.size(), wire::kHintBlocksMax));
+    keys = keys.subspan(piece.size());
+    send_piece(handle, piece, hint);
+  }
+}
+
+void Hints::send_piece(std::uint32_t handle, std::span<const Key> keys, const Hint& hint) {
   const auto seconds = std::clamp(hint.keep_for, std::chrono::seconds(0), kHintKeepMax);
   conversation_.tell([&](wire::Message::Builder m) {
     auto out = m.initHint();

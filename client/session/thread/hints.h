@@ -16,10 +16,12 @@ class Hints {
 
   // `features`: of the welcome.
   void begin(std::uint64_t features) noexcept { taken_ = (features & wire::kTakesHints) != 0; }
-  // `keys`: at most wire::kLeaseBlocksMax.
+  // In as many messages as it takes.
   void send(std::uint32_t handle, std::span<const Key> keys, const Hint& hint);
 
  private:
+  void send_piece(std::uint32_t handle, std::span<const Key> keys, const Hint& hint);
+
   Conversation& conversation_;
   bool taken_ = false;
 };

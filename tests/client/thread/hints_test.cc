@@ -42,6 +42,14 @@ TEST_F(HintsTest, ATimeIsBoundedBothWays) {
             (std::vector<std::uint32_t>{0, static_cast<std::uint32_t>(kHintKeepMax.count())}));
 }
 
+TEST_F(HintsTest, ManyBlocksGoInPiecesThatTheDaemonTakes) {
+  hints.begin(wire::kTakesHints);
+  hints.send(kHandle, std::vector<Key>(2 * wire::kHintBlocksMax + 3), {});
+  std::vector<std::size_t> pieces;
+  hear([&](wire::Message::Reader m) { pieces.push_back(m.getHint().getKeys().size() / 16); });
+  EXPECT_EQ(pieces, (std::vector<std::size_t>{wire::kHintBlocksMax, wire::kHintBlocksMax, 3}));
+}
+
 // It would end the session.
 TEST_F(HintsTest, ADaemonThatKnowsNoHintsIsSentNone) {
   hints.send(kHandle, keys, {});

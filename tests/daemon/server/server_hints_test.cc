@@ -1,4 +1,5 @@
 // Hints as they come over the wire, and what a running daemon shows of them.
+#include <cstdio>
 #include <map>
 
 #include "kvtier/hint.h"
@@ -55,6 +56,13 @@ class ServerHintsTest : public ::testing::Test {
   void put_all() {
     for (const auto& block : blocks) ASSERT_TRUE(client.put(handle, ns, block));
     ASSERT_TRUE(client.flush());
+  }
+  std::string ctl(const std::string& command) {
+    std::FILE* run = ::popen((KVTIER_CTL " --socket " + socket() + " " + command).c_str(), "r");
+    std::string text;
+    for (int c; (c = std::fgetc(run)) != EOF;) text += static_cast<char>(c);
+    EXPECT_EQ(::pclose(run), 0) << text;
+    return text;
   }
   void drop_host() {
     ASSERT_TRUE(client.request([](Builder m) { m.initDrop().setTiers(2); }));
@@ -119,6 +127,23 @@ TEST_F(ServerHintsTest, what_is_kept_and_demoted_is_shown) {
       }));
   hint(client, handle, std::span(blocks).first(5), {HintKind::keep});
   EXPECT_EQ(shown().hinted_blocks, 0U) << "taken back";
+}
+
+TEST_F(ServerHintsTest, kvtierctl_shows_what_became_of_them_and_what_is_kept) {
+  put_all();
+  EXPECT_EQ(ctl("status").find("\nhints "), std::string::npos) << "none was given";
+  hint(client, handle, std::span(blocks).first(5),
+       {HintKind::keep, Tier::host, 2, std::chrono::seconds(600)});
+  hint(client, handle, std::span(blocks).last(3), {HintKind::demote});
+  ASSERT_EQ(shown().hinted_blocks, 5U);
+  const std::string status = ctl("status");
+  EXPECT_NE(status.find("hints       keep 5 taken; demote 3 taken\n"), std::string::npos) << status;
+  EXPECT_NE(status.find("40.00 KiB"), std::string::npos) << status;
+  const std::string kept = ctl("inspect " + to_hex(blocks[0].key()));
+  EXPECT_NE(kept.find("priority 2"), std::string::npos) << kept;
+  EXPECT_NE(kept.find("kept "), std::string::npos) << kept;
+  const std::string demoted = ctl("inspect " + to_hex(blocks[19].key()));
+  EXPECT_NE(demoted.find("demoted"), std::string::npos) << demoted;
 }
 
 TEST_F(ServerHintsTest, what_is_kept_for_a_second_is_kept_no_longer_by_itself) {
