@@ -21,7 +21,7 @@
 # Exit status: 0 all passed; 1 a test, a check or a benchmark failed; 2 usage, or something is missing.
 set -euo pipefail
 
-programs=(gpu_kernels_tests gpu_attention_tests kvtier-gpu-bench kvtier-bench kvtierd kvtierctl)
+programs=(gpu_kernels_tests gpu_transfer_tests gpu_attention_tests kvtier-gpu-bench kvtier-bench kvtierd kvtierctl)
 # Packed where the build has them.
 more_programs=(gpu_client_tests gpu_engine_process gpu_engine_tests gpu_e2e_tests gpu_e2e_victim kvtier-engine
   kvtier-gpu-engine-bench kvtier-client-bench kvtier-load-bench kvtier-serve-bench)
@@ -176,7 +176,7 @@ run_sanitizer() {
   for tool in memcheck racecheck; do
     filter=$sanitizer_filter
     if [[ $tool == racecheck ]]; then filter=$racecheck_filter; fi
-    for program in "$here"/bin/gpu_{kernels,attention}_tests; do
+    for program in "$here"/bin/gpu_{kernels,transfer,attention}_tests; do
       if ! "$program" --gtest_list_tests --gtest_filter="$filter" | grep -q '^  '; then continue; fi
       say "compute-sanitizer $tool: $(basename "$program")"
       log=$results/$tool-$(basename "$program").log
@@ -273,6 +273,7 @@ run() {
     bench_engine
     if [[ -x $here/bin/kvtier-client-bench ]]; then
       bench client "$here/bin/kvtier-client-bench" --kvtierd "$here/bin/kvtierd" --dir "${disk:-$results}"
+      bench layouts "$here/bin/kvtier-client-bench" --kvtierd "$here/bin/kvtierd" --dir "$results" --layouts
     fi
     bench_serve
     if [[ -n $disk ]]; then bench disk "$here/bin/kvtier-bench" disk --dir "$disk"; fi

@@ -8,21 +8,17 @@
 #include <optional>
 #include <stdexcept>
 
-#include "bench/support/daemon_child.h"
+#include "bench/gpu/client_layouts.h"
+#include "bench/gpu/client_setup.h"
 #include "bench/support/program.h"
 #include "bench/support/raw_disk.h"
-#include "bench/support/records.h"
 #include "bench/support/report.h"
-#include "core/base/units.h"
-#include "kernels/cuda/memory.h"
-#include "kvtier/client.h"
 
 namespace kvtier::bench {
 namespace {
 
 using kernels::cuda::check;
 using kernels::cuda::DeviceArray;
-using kernels::cuda::PinnedMemfd;
 
 struct Options {
   std::string kvtierd;
@@ -31,6 +27,7 @@ struct Options {
   std::uint32_t blocks = 512;  // half of the slots at hand: the other half is being asked for
   std::uint32_t rounds = 7;
   bool disk = true;
+  bool layouts = false;
 };
 
 // Llama-3.1-8B: a record of 16 tokens is 1 MiB and a header.
@@ -45,29 +42,6 @@ Namespace llama_8b() {
   ns.positions = "rope";
   return ns;
 }
-
-Deadline soon() {
-  return Clock::now() + std::chrono::seconds(60);
-}
-
-// One cudaMemcpyAsync of memory that the daemon's extents are of, in bytes per second.
-class PlainCopy {
- public:
-  PlainCopy() : host_(kBytes), device_(kBytes) { std::memset(host_.host(), 1, kBytes); }
-  double run(cudaMemcpyKind kind) {
-    void* to = kind == cudaMemcpyHostToDevice ? device_.get() : host_.host();
-    const void* from = kind == cudaMemcpyHostToDevice ? host_.host() : device_.get();
-    const auto begin = Clock::now();
-    check(cudaMemcpyAsync(to, from, kBytes, kind, nullptr), "cudaMemcpyAsync");
-    check(cudaStreamSynchronize(nullptr), "cudaMemcpyAsync");
-    return static_cast<double>(kBytes) / seconds_since(begin);
-  }
-
- private:
-  static constexpr std::size_t kBytes = 1_GiB;
-  PinnedMemfd host_;
-  DeviceArray<std::byte> device_;
-};
 
 // An engine's pages of `blocks` blocks: records, or K and V in BF16.
 class EnginePages {
@@ -84,7 +58,14 @@ class EnginePages {
       v_.push_back(memory_.get() + (2 * i + 1) * page);
     }
   }
-  Pages pages() const { return {records_, false, k_, v_, DType::bf16}; }
+  Pages pages() const {
+    Pages pages;
+    pages.records = records_;
+    pages.k_pages = k_;
+    pages.v_pages = v_;
+    pages.type = DType::bf16;
+    return pages;
+  }
 
  private:
   DeviceArray<std::byte> memory_;
@@ -117,25 +98,17 @@ class Bench {
   }
 
  private:
-  struct Daemon {
+  struct Daemon : ClientOfDaemon {
     Daemon(const Bench& bench, const std::string& device_capacity)
-        : child(bench.options_.kvtierd, bench.directory_,
-                {.host_capacity = std::to_string(kHostPrompts * bench.options_.blocks) + "MiB",
-                 .host_extent = "1GiB",
-                 .disk_capacity = bench.options_.disk ? "16GiB" : "",
-                 .device_capacity = device_capacity}) {
-      ClientOptions options;
-      options.cuda_device = bench.options_.device;
-      options.socket = child.socket();
-      options.slots_ahead = 1024;
-      client = need(Client::start(std::move(options)));
-      cache = need(client->open(llama_8b()));
-      need(client->wait_connected(soon()));
-      need(client->flush(soon()));
-    }
-    DaemonChild child;
-    std::shared_ptr<Client> client;
-    std::shared_ptr<Cache> cache;
+        : ClientOfDaemon(
+              {.kvtierd = bench.options_.kvtierd,
+               .directory = bench.directory_,
+               .device = bench.options_.device},
+              {.host_capacity = std::to_string(kHostPrompts * bench.options_.blocks) + "MiB",
+               .host_extent = "1GiB",
+               .disk_capacity = bench.options_.disk ? "16GiB" : "",
+               .device_capacity = device_capacity},
+              llama_8b()) {}
   };
 
   double bytes() const {
@@ -297,9 +270,16 @@ int run(int argc, char** argv) {
       ->check(CLI::Range(1U, 9U))
       ->capture_default_str();
   app.add_flag("!--no-disk", options.disk, "Leave the disk out");
+  app.add_flag("--layouts", options.layouts,
+               "Instead: page pools of the layouts of engines, by format of the records");
   return run_program(app, argc, argv, [&](Report& report) {
     const ScratchDirectory scratch(options.directory);
     check(cudaSetDevice(static_cast<int>(options.device)), "cudaSetDevice");
+    if (options.layouts) {
+      const ClientSetup setup{
+          .kvtierd = options.kvtierd, .directory = scratch.path(), .device = options.device};
+      return measure_layouts(setup, std::min(options.rounds, 5U), report);
+    }
     Bench(options, report, scratch.path()).run();
   });
 }

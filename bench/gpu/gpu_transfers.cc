@@ -17,6 +17,7 @@ using kernels::cuda::DeviceArray;
 using kernels::cuda::PinnedMemfd;
 using kernels::cuda::Stream;
 using kernels::cuda::TransferArgs;
+using kernels::cuda::TransferLayer;
 
 constexpr std::uint32_t kBlocks = 1024;      // 16,384 tokens
 constexpr std::uint32_t kThreadBlocks = 16;  // few multiprocessors: the rest computes
@@ -52,24 +53,19 @@ class Blocks {
 
   // All blocks' pages and their records in host memory.
   TransferArgs load(std::uint32_t first_layer, std::uint32_t layers) const {
-    return {.layout = layout_,
-            .first_layer = first_layer,
-            .layers = layers,
+    return {.layers = std::span(load_layers_).subspan(first_layer, layers),
             .blocks = kBlocks,
             .records = host_pointers_.get(),
-            .k_pages = k_pages_.get() + std::size_t{first_layer} * kBlocks,
-            .v_pages = v_pages_.get() + std::size_t{first_layer} * kBlocks,
+            .page_tokens = Llama8B::kBlockTokens,
             .thread_blocks = kThreadBlocks};
   }
   // The pages of one batch of kStagedBlocks blocks, and half `half` of the records in HBM.
   TransferArgs pack(std::uint32_t batch, std::uint32_t half, std::uint32_t thread_blocks) const {
-    const std::size_t first = std::size_t{batch} * kStagedBlocks * Llama8B::kLayers;
-    return {.layout = layout_,
-            .layers = Llama8B::kLayers,
+    return {.layers = std::span(pack_layers_)
+                          .subspan(std::size_t{batch} * Llama8B::kLayers, Llama8B::kLayers),
             .blocks = kStagedBlocks,
             .records = staged_pointers_.get() + std::size_t{half} * kStagedBlocks,
-            .k_pages = batch_k_pages_.get() + first,
-            .v_pages = batch_v_pages_.get() + first,
+            .page_tokens = Llama8B::kBlockTokens,
             .thread_blocks = thread_blocks};
   }
 
@@ -105,6 +101,18 @@ class Blocks {
     v_pages_ = DeviceArray<void*>(v);
     batch_k_pages_ = DeviceArray<void*>(batch_k);
     batch_v_pages_ = DeviceArray<void*>(batch_v);
+    fill_layers(load_layers_, 1, kBlocks, k_pages_.get(), v_pages_.get());
+    fill_layers(pack_layers_, kBlocks / kStagedBlocks, kStagedBlocks, batch_k_pages_.get(),
+                batch_v_pages_.get());
+  }
+  // Of `batches` of `blocks` blocks, one after the other.
+  void fill_layers(std::vector<TransferLayer>& layers, std::uint32_t batches, std::uint32_t blocks,
+                   void* const* k, void* const* v) const {
+    for (std::uint32_t i = 0; i < batches * Llama8B::kLayers; ++i, k += blocks, v += blocks) {
+      const LayerLayout layer = layout_.layer(i % Llama8B::kLayers);
+      layers.push_back({layer, kernels::cuda::head_major(k, layer, false, DType::bf16),
+                        kernels::cuda::head_major(v, layer, true, DType::bf16)});
+    }
   }
 
   RecordLayout layout_;
@@ -114,6 +122,7 @@ class Blocks {
   DeviceArray<std::byte> pages_;
   DeviceArray<std::byte*> host_pointers_, staged_pointers_;
   DeviceArray<void*> k_pages_, v_pages_, batch_k_pages_, batch_v_pages_;
+  std::vector<TransferLayer> load_layers_, pack_layers_;
 };
 
 double copy_rate(const Stream& stream, void* to, const void* from, std::size_t bytes,

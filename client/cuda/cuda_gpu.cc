@@ -1,5 +1,6 @@
 #include "client/cuda/cuda_gpu.h"
 
+#include <algorithm>
 #include <cstring>
 #include <system_error>
 
@@ -212,26 +213,58 @@ std::shared_ptr<const ExtentMapping> CudaGpu::pin(std::unique_ptr<ExtentMapping>
   return shared;
 }
 
-Result<void> CudaGpu::check_reach(const PageTable& pages) const {
-  if (pages.blocks() == 0) return {};
-  const void* first = pages.of_records() ? pages.record(0) : pages.k(0, 0);
+Result<void> CudaGpu::check_reach(const void* address, const std::string& what) const {
   cudaPointerAttributes attributes;
-  const cudaError_t code = cudaPointerGetAttributes(&attributes, first);
+  const cudaError_t code = cudaPointerGetAttributes(&attributes, address);
   if (code != cudaSuccess) {
     cudaGetLastError();
-    return cuda_error("the pages' memory", code);
+    return cuda_error("the memory of " + what, code);
   }
   const bool ours = attributes.type == cudaMemoryTypeDevice && attributes.device == device_;
   if (ours || attributes.type == cudaMemoryTypeHost || attributes.type == cudaMemoryTypeManaged)
     return {};
-  return make_error(Errc::invalid, "pages: not in memory of GPU " + std::to_string(device_) +
-                                       ", the client's cuda_device");
+  return make_error(Errc::invalid, "pages: " + what + " is not in memory of GPU " +
+                                       std::to_string(device_) + ", the client's cuda_device");
+}
+
+Result<void> CudaGpu::check_reach(const PageTable& pages, const session::NamespaceEntry& ns) {
+  if (pages.blocks() == 0) return {};
+  if (pages.of_pool()) return check_pool(pages, ns);
+  const std::size_t wanted = pages.of_records() ? 16 : bytes_of(pages.type());
+  if (pages.pointer_alignment() < wanted) {
+    return make_error(Errc::invalid,
+                      "pages: one begins at no multiple of " + std::to_string(wanted) + " bytes");
+  }
+  return check_reach(pages.of_records() ? pages.record(0) : pages.k(0, 0), "the first page");
+}
+
+// From the first to the last byte. Asking the driver for each layer takes longer than a small load
+// may, and an engine has one pool or two.
+Result<void> CudaGpu::check_pool(const PageTable& pages, const session::NamespaceEntry& ns) {
+  std::vector<PoolLayer> layers;
+  layers.reserve(ns.layout.layers);
+  for (std::uint32_t i = 0; i < ns.layout.layers; ++i) layers.push_back(pages.pool_layer(i));
+  const std::lock_guard lock(reached_mutex_);
+  if (std::ranges::find(reached_, layers) != reached_.end()) return {};
+  for (std::uint32_t i = 0; i < layers.size(); ++i) {
+    for (const PoolSide* side : {&layers[i].k, &layers[i].v}) {
+      if (side->base == nullptr) continue;
+      const std::string what =
+          std::string(side == &layers[i].k ? "K" : "V") + " of layer " + std::to_string(i);
+      for (const std::byte* at : {side->base, side->base + side->bytes - 1}) {
+        if (auto good = check_reach(at, what); !good) return good;
+      }
+    }
+  }
+  if (reached_.size() == kPoolsReached) reached_.pop_front();
+  reached_.push_back(std::move(layers));
+  return {};
 }
 
 Result<std::shared_ptr<Loading>> CudaGpu::load(std::shared_ptr<session::HeldBlocks> hold,
                                                PageTable pages, StreamView stream, Landed landed) {
   const OnDevice on(device_);
-  if (auto good = check_reach(pages); !good) return good.error();
+  if (auto good = check_reach(pages, hold->ns()); !good) return good.error();
   return CudaLoad::start(shared_from_this(), std::move(hold), std::move(pages), stream,
                          std::move(landed));
 }
@@ -240,7 +273,7 @@ Result<std::shared_ptr<WriteBackJob>> CudaGpu::write_back(
     std::shared_ptr<session::Session> session, std::shared_ptr<session::NamespaceEntry> ns,
     std::shared_ptr<WriteBackBudget> budget, WriteBackJob::Work work, StreamView stream) {
   const OnDevice on(device_);
-  if (auto good = check_reach(work.pages); !good) return good.error();
+  if (auto good = check_reach(work.pages, *ns); !good) return good.error();
   auto after = pools_->event();
   if (!after) return after.error();
   if (const cudaError_t code = cudaEventRecord(after->get(), stream.get()); code != cudaSuccess) {

@@ -3,8 +3,11 @@
 #pragma once
 
 #include <array>
+#include <deque>
 #include <mutex>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "client/cuda/cuda_background.h"
 #include "client/cuda/cuda_device.h"
@@ -71,10 +74,13 @@ class CudaGpu final : public Gpu, public std::enable_shared_from_this<CudaGpu> {
   const Streams& streams() const noexcept { return streams_; }
   StagingRing& ring() noexcept { return ring_; }
 
-  // Whether work on the device can reach the pages. Errors: invalid.
-  Result<void> check_reach(const PageTable& pages) const;
+  // Whether work on the device can reach the pages. Errors: invalid, naming what it cannot.
+  Result<void> check_reach(const PageTable& pages, const session::NamespaceEntry& ns);
 
  private:
+  static constexpr std::size_t kPoolsReached = 4;
+  Result<void> check_reach(const void* address, const std::string& what) const;
+  Result<void> check_pool(const PageTable& pages, const session::NamespaceEntry& ns);
   Result<void> make_streams();
   Result<void> warm_up();
 
@@ -84,6 +90,8 @@ class CudaGpu final : public Gpu, public std::enable_shared_from_this<CudaGpu> {
   const std::shared_ptr<CudaPools> pools_;
   Streams streams_;
   StagingRing ring_;
+  std::mutex reached_mutex_;
+  std::deque<std::vector<PoolLayer>> reached_;  // pools that were found good last
   Background background_;
 };
 

@@ -33,16 +33,19 @@ Result<std::shared_ptr<Loading>> CudaLoad::start(std::shared_ptr<CudaGpu> gpu,
                                                  StreamView stream, Gpu::Landed landed) {
   auto load = std::make_shared<CudaLoad>(std::move(gpu), std::move(hold), std::move(pages),
                                          std::move(landed));
-  Result<void> started = load->prove();
-  if (started) {
-    load->choose_parts();
-    load->choose_promotions();
-    try {
+  Result<void> started;
+  try {
+    started = load->begin_copies();
+    if (started) started = load->prove();
+    load->held_ = {};
+    if (started) {
+      load->choose_promotions();
       started = load->launch(stream);
-    } catch (const kernels::cuda::CudaError& error) {
-      started = make_error(Errc::io, error.what());
     }
+  } catch (const kernels::cuda::CudaError& error) {
+    started = make_error(Errc::io, error.what());
   }
+  load->ring_ = {};
   if (started) return std::shared_ptr<Loading>(std::move(load));
   // What was launched before the failure still reads and writes.
   cudaStreamSynchronize(load->stream_.get());
@@ -59,10 +62,11 @@ CudaLoad::CudaLoad(std::shared_ptr<CudaGpu> gpu, std::shared_ptr<HeldBlocks> hol
     : gpu_(std::move(gpu)),
       hold_(std::move(hold)),
       pages_(std::move(pages)),
-      layout_(hold_->ns().layout),
+      ns_(hold_->ns()),
+      layout_(ns_.layout),
+      cuda_pages_(pages_, ns_),
       stream_(gpu_->streams().load.view()),
-      landed_(std::move(landed)),
-      runs_(*gpu_, layout_, pages_) {}
+      landed_(std::move(landed)) {}
 
 CudaLoad::~CudaLoad() {
   finish();
@@ -70,8 +74,41 @@ CudaLoad::~CudaLoad() {
 
 // ---- which blocks
 
+// Of what is in memory, as if all of it held: into the ring, from where nothing goes on before it
+// is proven. The link is busy while proofs are compared and tables are written.
+Result<void> CudaLoad::begin_copies() {
+  held_ = hold_->snapshot();
+  const auto count = std::min<std::size_t>(held_.size(), pages_.blocks());
+  for (std::size_t i = 0; i < count; ++i) {
+    if (held_[i].presence != HeldBlocks::Presence::ready) break;
+    slots_.push_back(held_[i].slot);
+  }
+  return fill_ring();
+}
+
+Result<void> CudaLoad::fill_ring() {
+  choose_parts();
+  to_launch_ = layer_groups();
+  runs_table_ = runs_->prepare(to_launch_);
+  if (!runs_->uses_ring()) return {};
+  ring_ = std::unique_lock(gpu_->ring().mutex);
+  return runs_->start();
+}
+
+// What was begun is of blocks that do not hold. Waits for it.
+void CudaLoad::give_up_copies() {
+  for (const kernels::cuda::Stream& filling : gpu_->streams().to_ring)
+    cudaStreamSynchronize(filling.get());
+  cudaStreamSynchronize(gpu_->streams().unpack.get());
+  near_ = {};
+  far_ = {};
+  unpinned_.clear();
+  records_.clear();
+  ring_ = {};
+}
+
 Result<void> CudaLoad::prove() {
-  const auto blocks = hold_->snapshot();
+  const std::vector<HeldBlocks::Block>& blocks = held_;
   const auto count = std::min<std::size_t>(blocks.size(), pages_.blocks());
   std::vector<const std::byte*> headers(count, nullptr);
   auto fetched = fetch_headers(blocks, count, headers);
@@ -80,9 +117,11 @@ Result<void> CudaLoad::prove() {
     const std::byte* header = headers[i] != nullptr ? headers[i] : blocks[i].slot.bytes().data();
     return std::span(header, layout_.header_bytes);
   });
-  slots_ = std::move(proven.slots);
   faults_ = std::move(proven.faults);
-  return {};
+  if (proven.slots.size() == slots_.size()) return {};
+  give_up_copies();
+  slots_ = std::move(proven.slots);
+  return fill_ring();
 }
 
 // Headers and proofs of the records that are on the card, brought to the CPU. Nothing on the
@@ -126,6 +165,7 @@ Result<CudaPools::Memory> CudaLoad::fetch_headers(const std::vector<HeldBlocks::
 }
 
 void CudaLoad::choose_parts() {
+  runs_.emplace(*gpu_, ns_, pages_);
   far_.thread_blocks = kFarThreadBlocks;
   far_.on_device = false;
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {
@@ -140,7 +180,7 @@ void CudaLoad::choose_parts() {
       (slot.on_gpu() ? near_ : far_).copies.push_back({at, i});
     }
   }
-  runs_.take_from(far_.copies, slots_);
+  runs_->take_from(far_.copies, slots_);
 }
 
 // Slots of the device tier that are at hand for what is in host memory alone.
@@ -167,18 +207,12 @@ void CudaLoad::choose_promotions() {
 // ---- the launch
 
 Result<void> CudaLoad::launch(StreamView stream) {
-  if (near_.copies.empty() && far_.copies.empty() && runs_.blocks() == 0 && unpinned_.empty())
+  if (near_.copies.empty() && far_.copies.empty() && runs_->blocks() == 0 && unpinned_.empty())
     return {};
   if (auto good = follow(stream); !good) return good;
   if (auto good = copy_unpinned(); !good) return good;
-  const auto groups = layer_groups();
-  const std::size_t runs_table = runs_.prepare(groups);
-  std::unique_lock<std::mutex> ring;
-  if (runs_.uses_ring()) ring = std::unique_lock(gpu_->ring().mutex);
-  // The link is busy while the tables are written.
-  if (auto good = runs_.start(); !good) return good;
-  if (auto good = send_tables(runs_table); !good) return good;
-  for (const LayerRange& layers : groups) {
+  if (auto good = send_tables(runs_table_); !good) return good;
+  for (const LayerRange& layers : to_launch_) {
     if (auto good = launch_group(layers); !good) return good;
   }
   check(cudaStreamWaitEvent(stream_.get(), groups_.back().landed.get(), 0), "an event of a load");
@@ -195,7 +229,7 @@ Result<void> CudaLoad::launch_group(const LayerRange& layers) {
   if (!landed) return landed.error();
   for (const Part* part : {&near_, &far_}) launch_layers(*part, layers);
   cudaStream_t last = stream_.get();
-  if (runs_.blocks() > 0 && runs_.launch(groups_.size())) {
+  if (runs_->blocks() > 0 && runs_->launch(groups_.size())) {
     // What unpacks a group ends after all of it on the load's stream.
     last = gpu_->streams().unpack.get();
     auto copied = gpu_->pools().event();
@@ -257,27 +291,23 @@ void CudaLoad::copy_staged(const Staged& staged) noexcept {
   for (const Staged::Copy& copy : staged.copies) std::memcpy(copy.to, copy.from, staged.bytes);
 }
 
-// From, then where to: the record's page, or the K and the V page of each layer.
+// From, then where to: the pages of records, or what CudaPages makes of others.
 std::size_t CudaLoad::table_bytes(std::size_t copies) const noexcept {
-  const std::size_t columns = pages_.of_records() ? 2 : 1 + 2 * std::size_t{layout_.layers};
-  return columns * copies * sizeof(void*);
+  const std::size_t pointers = copies * sizeof(void*);
+  return pointers + (pages_.of_records() ? pointers : cuda_pages_.table_bytes(copies));
 }
 
 void CudaLoad::write_table(const Part& part) const {
-  const std::size_t count = part.copies.size();
   auto** at = reinterpret_cast<const void**>(part.table_written);
   for (const RecordCopy& copy : part.copies) *at++ = copy.from;
   if (pages_.of_records()) {
     for (const RecordCopy& copy : part.copies) *at++ = pages_.record(copy.block);
     return;
   }
-  auto** v = at + layout_.layers * count;
-  for (std::uint32_t layer = 0; layer < layout_.layers; ++layer) {
-    for (const RecordCopy& copy : part.copies) {
-      *at++ = pages_.k(layer, copy.block);
-      *v++ = pages_.v(layer, copy.block);
-    }
-  }
+  std::vector<std::uint32_t> blocks;
+  blocks.reserve(part.copies.size());
+  for (const RecordCopy& copy : part.copies) blocks.push_back(copy.block);
+  cuda_pages_.write_table(blocks, reinterpret_cast<std::byte*>(at));
 }
 
 Result<void> CudaLoad::send_tables(std::size_t runs_bytes) {
@@ -300,7 +330,7 @@ Result<void> CudaLoad::send_tables(std::size_t runs_bytes) {
   write_table(near_);
   write_table(far_);
   const std::size_t before_runs = near + far + promoted;
-  runs_.write_table(host_table_.get() + before_runs, table_.get() + before_runs);
+  runs_->write_table(host_table_.get() + before_runs, table_.get() + before_runs);
   auto** from = host_table_.at<const std::byte*>(near + far);
   for (std::size_t n = 0; n < promotions_.size(); ++n) {
     from[n] = pages_.record(promotions_[n].block);
@@ -324,24 +354,16 @@ void CudaLoad::launch_layers(const Part& part, const LayerRange& layers) const {
   const auto* from = reinterpret_cast<const std::byte* const*>(part.table_read);
   const std::byte* to = part.table_read + count * sizeof(void*);
   if (pages_.of_records()) {
-    const ByteRange range = bytes_of(layers, layout_);
+    const ByteRange range = bytes_of(layers, ns_);
     return kernels::cuda::copy_pieces(from, reinterpret_cast<std::byte* const*>(to), count,
-                                      range.begin, range.end - range.begin, part.thread_blocks,
-                                      stream_);
+                                      range.begin, range.bytes(), part.thread_blocks, stream_);
   }
-  auto* const* k = reinterpret_cast<void* const*>(to);
-  kernels::cuda::TransferArgs args;
-  args.layout = layout_;
-  args.first_layer = layers.first;
-  args.layers = layers.end - layers.first;
-  args.blocks = count;
-  args.records = from;
-  args.page_type = pages_.type();
-  args.k_pages = k + std::size_t{layers.first} * count;
-  args.v_pages = k + std::size_t{layout_.layers + layers.first} * count;
-  args.thread_blocks = part.thread_blocks;
-  args.on_device = part.on_device;
-  kernels::cuda::gather_and_dequantise(args, stream_);
+  cuda_pages_.transfer(layers, count, to, [&](kernels::cuda::TransferArgs& args) {
+    args.records = from;
+    args.thread_blocks = part.thread_blocks;
+    args.on_device = part.on_device;
+    kernels::cuda::gather_and_dequantise(args, stream_);
+  });
 }
 
 // From the pages, which hold the whole records now, so that the link is not used twice.
@@ -354,17 +376,19 @@ void CudaLoad::launch_promotions() const {
 }
 
 std::vector<LayerRange> CudaLoad::layer_groups() const {
-  // A piece begins and ends at a multiple of 16 bytes.
-  if (layout_.layer_bytes % 16 != 0) return {{0, layout_.layers}};
-  const std::size_t blocks = near_.copies.size() + far_.copies.size() + runs_.blocks();
-  const std::size_t of_all = std::max<std::size_t>(layout_.layer_bytes * blocks, 1);
-  const std::uint64_t wanted =
-      std::max((kGroupBytes + of_all - 1) / of_all,
-               (kRowBytes + layout_.layer_bytes - 1) / layout_.layer_bytes);
-  const auto each = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, layout_.layers));
+  // A piece of a record begins and ends at a multiple of 16 bytes.
+  const auto uneven = [](const LayerLayout& layer) { return layer.offset % 16 != 0; };
+  if (pages_.of_records() && std::ranges::any_of(ns_.layers, uneven)) return {{0, layout_.layers}};
+  const std::size_t blocks =
+      std::max<std::size_t>(near_.copies.size() + far_.copies.size() + runs_->blocks(), 1);
+  const std::size_t wanted = std::max<std::size_t>((kGroupBytes + blocks - 1) / blocks, kRowBytes);
   std::vector<LayerRange> groups;
-  for (std::uint32_t first = 0; first < layout_.layers; first += each)
-    groups.push_back({first, std::min(first + each, layout_.layers)});
+  for (std::uint32_t first = 0; first < layout_.layers;) {
+    std::uint32_t end = first + 1;
+    while (end < layout_.layers && payload_of({first, end}, ns_).bytes() < wanted) ++end;
+    groups.push_back({first, end});
+    first = end;
+  }
   return groups;
 }
 

@@ -8,6 +8,7 @@
 
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "client/cuda/cuda_gpu.h"
@@ -64,6 +65,9 @@ class CudaLoad final : public Loading {
     CudaPools::Event landed;
   };
 
+  Result<void> begin_copies();
+  Result<void> fill_ring();
+  void give_up_copies();
   Result<void> prove();
   Result<CudaPools::Memory> fetch_headers(const std::vector<session::HeldBlocks::Block>& blocks,
                                           std::size_t count,
@@ -86,15 +90,20 @@ class CudaLoad final : public Loading {
   const std::shared_ptr<CudaGpu> gpu_;
   const std::shared_ptr<session::HeldBlocks> hold_;
   const PageTable pages_;
+  const session::NamespaceEntry& ns_;
   const RecordLayout& layout_;
+  const CudaPages cuda_pages_;
   const StreamView stream_;
   const Clock::time_point began_ = Clock::now();
   Gpu::Landed landed_;
+  std::vector<session::HeldBlocks::Block> held_;
   std::vector<session::SlotRef> slots_;  // keep the records mapped
   std::vector<BlockFault> faults_;
   std::vector<std::byte*> records_;
-  Part near_, far_;  // sources on the card, and in pinned host memory
-  CudaRuns runs_;    // those of the latter that the copy engine does
+  Part near_, far_;               // sources on the card, and in pinned host memory
+  std::optional<CudaRuns> runs_;  // those of the latter that the copy engine does
+  std::size_t runs_table_ = 0;    // bytes
+  std::unique_lock<std::mutex> ring_;
   std::vector<RecordCopy> unpinned_;
   std::vector<Promotion> promotions_;
   const std::byte* promotions_table_ = nullptr;
@@ -102,7 +111,8 @@ class CudaLoad final : public Loading {
   CudaPools::Memory staging_;             // pinned, for unpinned records
   std::deque<Staged> staged_;             // the stream has pointers to them
   std::vector<CudaPools::Memory> staging_tables_;
-  std::vector<Group> groups_;
+  std::vector<LayerRange> to_launch_;
+  std::vector<Group> groups_;  // launched
   CudaPools::Event done_;
 
   std::mutex mutex_;

@@ -17,21 +17,11 @@ constexpr std::uint32_t kRunMin = 16;
 // They unpack faster than the link fills, and leave the rest of the card to compute.
 constexpr std::uint32_t kUnpackThreadBlocks = 48;
 
-std::size_t scales_of(const RecordLayout& layout, std::uint32_t layers) {
-  return std::size_t{layers} * 2 * layout.kv_heads * sizeof(float);
-}
-
 }  // namespace
-
-ByteRange bytes_of(const LayerRange& layers, const RecordLayout& layout) noexcept {
-  return {layers.first == 0 ? 0 : layout.header_bytes + layers.first * layout.layer_bytes,
-          layers.end == layout.layers ? layout.record_bytes
-                                      : layout.header_bytes + layers.end * layout.layer_bytes};
-}
 
 void CudaRuns::take_from(std::vector<RecordCopy>& far, const std::vector<session::SlotRef>& slots) {
   // A whole record fits a buffer whatever the groups of layers.
-  if (layout_.record_bytes + scales_of(layout_, layout_.layers) > StagingRing::kBytes / 2) return;
+  if (layout_.record_bytes + scales_of(ns_).bytes() > StagingRing::kBytes / 2) return;
   std::vector<RecordCopy> rest;
   for (std::size_t at = 0; at < far.size();) {
     const bool descends = at + 1 < far.size() && far[at + 1].from < far[at].from;
@@ -87,18 +77,13 @@ std::size_t CudaRuns::prepare(const std::vector<LayerRange>& groups) {
   groups_ = groups;
   if (staged_.empty()) return 0;
   std::size_t widest = 0;
-  std::uint32_t most_layers = 0;
   for (const LayerRange& group : groups) {
-    const ByteRange range = bytes_of(group, layout_);
-    widest = std::max(widest, range.end - range.begin);
-    most_layers = std::max(most_layers, group.end - group.first);
+    widest = std::max(
+        widest, (pages_.of_records() ? bytes_of(group, ns_) : payload_of(group, ns_)).bytes());
   }
   std::size_t staged = 0;
   for (const Run& run : staged_) staged += run.count;
-  if (!pages_.of_records()) {
-    if (has_scales(layout_.format)) scales_bytes_ = scales_of(layout_, layout_.layers);
-    widest = most_layers * layout_.layer_bytes;
-  }
+  if (!pages_.of_records()) scales_bytes_ = scales_of(ns_).bytes();
   pitch_ = round_up(widest, 256);
   // All of about one size: behind a small one the copy engine waits.
   const std::size_t room = StagingRing::kBytes / pitch_;
@@ -121,30 +106,28 @@ std::size_t CudaRuns::prepare(const std::vector<LayerRange>& groups) {
   std::size_t bytes = StagingRing::kBuffers * chunk_blocks_ * sizeof(void*);
   for (Chunk& c : chunks_) {
     c.table = bytes;
-    bytes += page_entries(c) * sizeof(void*);
+    bytes += pages_bytes(c);
   }
   return bytes;
 }
 
-// K and V of each layer; or of each group, where in their pages its bytes go.
-std::size_t CudaRuns::page_entries(const Chunk& chunk) const noexcept {
-  return (pages_.of_records() ? groups_.size() : 2 * std::size_t{layout_.layers}) * chunk.count;
+std::size_t CudaRuns::pages_bytes(const Chunk& chunk) const noexcept {
+  return pages_.of_records() ? groups_.size() * chunk.count * sizeof(void*)
+                             : cuda_pages_.table_bytes(chunk.count);
 }
 
-void CudaRuns::write_pages(const Chunk& chunk, void** at) const {
-  void** v = at + std::size_t{layout_.layers} * chunk.count;
-  const std::size_t rows = pages_.of_records() ? groups_.size() : layout_.layers;
-  for (std::uint32_t row = 0; row < rows; ++row) {
-    for (const Run& run : chunk.runs) {
-      for (std::uint32_t i = 0; i < run.count; ++i) {
-        if (pages_.of_records()) {
-          *at++ = pages_.record(run.block_of(i)) + bytes_of(groups_[row], layout_).begin;
-        } else {
-          *at++ = pages_.k(row, run.block_of(i));
-          *v++ = pages_.v(row, run.block_of(i));
-        }
-      }
-    }
+// Of records, for each group, where in its page its bytes go.
+void CudaRuns::write_pages(const Chunk& chunk, std::byte* to) const {
+  std::vector<std::uint32_t> blocks;
+  blocks.reserve(chunk.count);
+  for (const Run& run : chunk.runs) {
+    for (std::uint32_t row = 0; row < run.count; ++row) blocks.push_back(run.block_of(row));
+  }
+  if (!pages_.of_records()) return cuda_pages_.write_table(blocks, to);
+  auto** at = reinterpret_cast<std::byte**>(to);
+  for (const LayerRange& group : groups_) {
+    const std::size_t begin = bytes_of(group, ns_).begin;
+    for (const std::uint32_t block : blocks) *at++ = pages_.record(block) + begin;
   }
 }
 
@@ -156,13 +139,11 @@ void CudaRuns::write_table(std::byte* written, const std::byte* read) {
     for (std::uint32_t i = 0; i < chunk_blocks_; ++i)
       *at++ = gpu_.ring().buffer(buffer) + i * pitch_;
   }
-  for (const Chunk& chunk : chunks_) {
-    write_pages(chunk, reinterpret_cast<void**>(written + chunk.table));
-  }
+  for (const Chunk& chunk : chunks_) write_pages(chunk, written + chunk.table);
 }
 
 bool CudaRuns::launch(std::size_t group) {
-  const ByteRange range = bytes_of(groups_[group], layout_);
+  const ByteRange range = bytes_of(groups_[group], ns_);
   for (const Run& run : direct_)
     copy_rows(pages_.record(run.block) + range.begin, layout_.record_bytes, run, range,
               gpu_.streams().load.view());
@@ -197,9 +178,7 @@ void CudaRuns::copy_scales() const {
   std::byte* to = scales_.get();
   for (const Chunk& chunk : chunks_) {
     for (const Run& run : chunk.runs) {
-      copy_rows(to, scales_bytes_, run,
-                {layout_.scales_offset, layout_.scales_offset + scales_bytes_},
-                gpu_.streams().unpack.view());
+      copy_rows(to, scales_bytes_, run, scales_of(ns_), gpu_.streams().unpack.view());
       to += run.count * scales_bytes_;
     }
   }
@@ -219,51 +198,43 @@ std::size_t CudaRuns::fill_next(const Chunk& chunk, const LayerRange& layers) {
 
 void CudaRuns::copy_rows(std::byte* to, std::size_t to_pitch, const Run& run,
                          const ByteRange& range, StreamView stream) const {
-  check(cudaMemcpy2DAsync(to, to_pitch, run.from + range.begin, layout_.record_bytes,
-                          range.end - range.begin, run.count, cudaMemcpyDefault, stream.get()),
+  check(cudaMemcpy2DAsync(to, to_pitch, run.from + range.begin, layout_.record_bytes, range.bytes(),
+                          run.count, cudaMemcpyDefault, stream.get()),
         "a copy of a run of records");
 }
 
 void CudaRuns::stage(const Chunk& chunk, std::byte* buffer, const LayerRange& layers,
                      StreamView stream) const {
-  const std::size_t payload = layout_.header_bytes + layers.first * layout_.layer_bytes;
-  const ByteRange of_pages{payload, payload + (layers.end - layers.first) * layout_.layer_bytes};
-  const ByteRange range = pages_.of_records() ? bytes_of(layers, layout_) : of_pages;
+  const ByteRange range = pages_.of_records() ? bytes_of(layers, ns_) : payload_of(layers, ns_);
   for (const Run& run : chunk.runs) {
     copy_rows(buffer, pitch_, run, range, stream);
     buffer += run.count * pitch_;
   }
 }
 
-// A buffer's records are short ones, the payload of the group's layers alone.
+// A buffer's records are the payload of the group's layers alone.
 void CudaRuns::unpack(const Chunk& chunk, std::size_t buffer, std::size_t group) const {
   const LayerRange& layers = groups_[group];
   const auto* from = reinterpret_cast<const std::byte* const*>(table_) + buffer * chunk_blocks_;
-  const auto* pages = reinterpret_cast<void* const*>(table_ + chunk.table);
+  const std::byte* pages = table_ + chunk.table;
   const StreamView stream = gpu_.streams().unpack.view();
   if (pages_.of_records()) {
-    const ByteRange range = bytes_of(layers, layout_);
-    const auto* to = reinterpret_cast<std::byte* const*>(pages + group * chunk.count);
-    return kernels::cuda::copy_pieces(from, to, chunk.count, 0, range.end - range.begin,
+    const auto* to = reinterpret_cast<std::byte* const*>(pages) + group * chunk.count;
+    return kernels::cuda::copy_pieces(from, to, chunk.count, 0, bytes_of(layers, ns_).bytes(),
                                       kUnpackThreadBlocks, stream);
   }
-  kernels::cuda::TransferArgs args;
-  args.layout = layout_;
-  args.layout.layers = layers.end - layers.first;
-  args.layout.header_bytes = 0;
-  args.layers = args.layout.layers;
-  args.blocks = chunk.count;
-  args.records = from;
-  args.page_type = pages_.type();
-  args.k_pages = pages + std::size_t{layers.first} * chunk.count;
-  args.v_pages = pages + std::size_t{layout_.layers + layers.first} * chunk.count;
-  args.thread_blocks = kUnpackThreadBlocks;
-  args.on_device = true;
-  if (scales_) {
-    args.scales = scales_.at<float>(chunk.first * scales_bytes_ + scales_of(layout_, layers.first));
-    args.scales_pitch = static_cast<std::uint32_t>(scales_bytes_ / sizeof(float));
-  }
-  kernels::cuda::gather_and_dequantise(args, stream);
+  cuda_pages_.transfer(layers, chunk.count, pages, [&](kernels::cuda::TransferArgs& args) {
+    args.records = from;
+    args.records_begin = payload_of(layers, ns_).begin;
+    args.thread_blocks = kUnpackThreadBlocks;
+    args.on_device = true;
+    if (scales_) {
+      const std::size_t before = ns_.layers[layers.first].scales_offset - layout_.scales_offset;
+      args.scales = scales_.at<float>(chunk.first * scales_bytes_ + before);
+      args.scales_pitch = static_cast<std::uint32_t>(scales_bytes_ / sizeof(float));
+    }
+    kernels::cuda::gather_and_dequantise(args, stream);
+  });
 }
 
 }  // namespace kvtier::transfer

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "client/cuda/cuda_gpu.h"
+#include "client/cuda/cuda_pages.h"
 
 namespace kvtier::transfer {
 
@@ -18,20 +19,10 @@ struct RecordCopy {
   const std::byte* from;
   std::uint32_t block;
 };
-// Layers [first, end) of a load, copied together.
-struct LayerRange {
-  std::uint32_t first, end;
-};
-// The bytes of a record that belong to layers; those of the first bring the header with them.
-struct ByteRange {
-  std::size_t begin, end;
-};
-ByteRange bytes_of(const LayerRange& layers, const RecordLayout& layout) noexcept;
-
 class CudaRuns {
  public:
-  CudaRuns(CudaGpu& gpu, const RecordLayout& layout, const PageTable& pages) noexcept
-      : gpu_(gpu), layout_(layout), pages_(pages) {}
+  CudaRuns(CudaGpu& gpu, const session::NamespaceEntry& ns, const PageTable& pages) noexcept
+      : gpu_(gpu), ns_(ns), layout_(ns.layout), pages_(pages), cuda_pages_(pages, ns) {}
 
   // Takes the long runs out of `far`; the slots of the load's blocks are `slots`.
   void take_from(std::vector<RecordCopy>& far, const std::vector<session::SlotRef>& slots);
@@ -67,7 +58,7 @@ class CudaRuns {
       count -= rows;
     }
   };
-  // Runs that fill one buffer, and the place of their pages' addresses in the table.
+  // Runs that fill one buffer, and the place of their pages in the table.
   struct Chunk {
     std::vector<Run> runs;
     std::uint32_t first = 0;  // rows of earlier chunks
@@ -84,12 +75,14 @@ class CudaRuns {
   void stage(const Chunk& chunk, std::byte* buffer, const LayerRange& layers,
              StreamView stream) const;
   void unpack(const Chunk& chunk, std::size_t buffer, std::size_t group) const;
-  std::size_t page_entries(const Chunk& chunk) const noexcept;
-  void write_pages(const Chunk& chunk, void** at) const;
+  std::size_t pages_bytes(const Chunk& chunk) const noexcept;
+  void write_pages(const Chunk& chunk, std::byte* to) const;
 
   CudaGpu& gpu_;
+  const session::NamespaceEntry& ns_;
   const RecordLayout& layout_;
   const PageTable& pages_;
+  const CudaPages cuda_pages_;
   std::vector<Run> direct_;
   std::vector<Run> staged_;
   std::size_t blocks_ = 0;

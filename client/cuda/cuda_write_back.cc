@@ -1,7 +1,9 @@
 #include "client/cuda/cuda_write_back.h"
 
 #include <algorithm>
+#include <tuple>
 
+#include "client/cuda/cuda_pages.h"
 #include "core/base/check.h"
 #include "core/base/units.h"
 #include "kernels/cuda/error.h"
@@ -13,9 +15,10 @@ using kernels::cuda::check;
 
 namespace {
 
-constexpr std::size_t kBatchBlocks = 32;
+// So that a batch's start and end are small beside its copy, whatever the size of its records.
+constexpr std::uint64_t kBatchBytes = 32_MiB;
+constexpr std::size_t kBatchBlocksMax = 128;
 constexpr std::size_t kBatchesUnderWay = 2;
-constexpr std::uint64_t kBatchBytesMax = 64_MiB;
 // So that both streams to the host have some of a batch.
 constexpr std::uint64_t kRunBytesMax = 16_MiB;
 
@@ -62,7 +65,7 @@ void CudaWriteBackJob::abandon() noexcept {
 CudaWriteBackJob::Batch CudaWriteBackJob::gather(std::uint32_t& settled, bool& later) {
   Batch batch;
   const std::size_t most =
-      std::clamp<std::size_t>(kBatchBytesMax / layout().record_bytes, 1, kBatchBlocks);
+      std::clamp<std::size_t>(kBatchBytes / layout().record_bytes, 1, kBatchBlocksMax);
   while (next_ < blocks() && batch.blocks.size() < most) {
     Slots slots;
     const Taken taken = take_slots(next_, slots);
@@ -129,36 +132,37 @@ Result<void> CudaWriteBackJob::try_launch(Batch& batch) {
   return {};
 }
 
-// K and V pages to records in the card's memory.
+// An engine's pages to records in the card's memory.
 Result<void> CudaWriteBackJob::pack(Batch& batch) {
   const std::size_t count = batch.blocks.size();
-  const std::size_t layers = layout().layers;
-  auto packed = gpu_->pools().memory(CudaPools::Kind::device, count * layout().record_bytes);
-  if (!packed) return packed.error();
-  auto table =
-      gpu_->pools().memory(CudaPools::Kind::host, (1 + 2 * layers) * count * sizeof(void*));
-  if (!table) return table.error();
-  auto** records = table->at<const std::byte*>(0);
-  auto** k = table->at<void*>(count * sizeof(void*));
-  auto** v = k + layers * count;
-  for (std::size_t n = 0; n < count; ++n) {
-    records[n] = batch.blocks[n].from = packed->get() + n * layout().record_bytes;
-    for (std::uint32_t layer = 0; layer < layers; ++layer) {
-      k[layer * count + n] = pages().k(layer, batch.blocks[n].block);
-      v[layer * count + n] = pages().v(layer, batch.blocks[n].block);
-    }
+  const CudaPages cuda_pages(pages(), ns());
+  const std::size_t pointers = count * sizeof(void*);
+  const std::size_t table_bytes = pointers + cuda_pages.table_bytes(count);
+  // The batch's from the start: what is launched here may fail half way.
+  for (const auto& [memory, kind, bytes] :
+       {std::tuple{&batch.packed, CudaPools::Kind::device, count * layout().record_bytes},
+        std::tuple{&batch.host_table, CudaPools::Kind::host, table_bytes},
+        std::tuple{&batch.table, CudaPools::Kind::device, table_bytes}}) {
+    auto taken = gpu_->pools().memory(kind, bytes);
+    if (!taken) return taken.error();
+    *memory = std::move(*taken);
   }
-  kernels::cuda::TransferArgs args;
-  args.layout = layout();
-  args.layers = layout().layers;
-  args.blocks = static_cast<std::uint32_t>(count);
-  args.records = records;
-  args.page_type = pages().type();
-  args.k_pages = k;
-  args.v_pages = v;
-  kernels::cuda::quantise_and_pack(args, gpu_->streams().on_device.view());
-  batch.packed = std::move(*packed);
-  batch.table = std::move(*table);
+  auto** records = batch.host_table.at<const std::byte*>(0);
+  std::vector<std::uint32_t> blocks;
+  for (std::size_t n = 0; n < count; ++n) {
+    records[n] = batch.blocks[n].from = batch.packed.get() + n * layout().record_bytes;
+    blocks.push_back(batch.blocks[n].block);
+  }
+  cuda_pages.write_table(blocks, batch.host_table.get() + pointers);
+  const StreamView stream = gpu_->streams().on_device.view();
+  check(cudaMemcpyAsync(batch.table.get(), batch.host_table.get(), table_bytes,
+                        cudaMemcpyHostToDevice, stream.get()),
+        "a write-back's table");
+  cuda_pages.transfer({0, layout().layers}, count, batch.table.get() + pointers,
+                      [&](kernels::cuda::TransferArgs& args) {
+                        args.records = batch.table.at<const std::byte*>(0);
+                        kernels::cuda::quantise_and_pack(args, stream);
+                      });
   return {};
 }
 

@@ -32,9 +32,9 @@ class CudaWriteBackJob final : public WriteBackJob {
   };
   struct Batch {
     std::vector<Filling> blocks;
-    CudaPools::Memory headers;  // for device slots, pinned
-    CudaPools::Memory packed;   // records made from K and V pages
-    CudaPools::Memory table;    // of the pages
+    CudaPools::Memory headers;            // for device slots, pinned
+    CudaPools::Memory packed;             // records made from K and V pages
+    CudaPools::Memory host_table, table;  // of the pages: the same, written here and read there
     std::vector<CudaPools::Event> ends;
     bool failed = false;
   };

@@ -114,6 +114,15 @@ Result<void> PageTable::take_pointers(const Pages& pages) {
   return {};
 }
 
+std::uint32_t PageTable::pointer_alignment() const noexcept {
+  std::uintptr_t bits = 16;
+  for (const std::byte* page : records_) bits |= reinterpret_cast<std::uintptr_t>(page);
+  for (const auto* side : {&k_, &v_}) {
+    for (const void* page : *side) bits |= reinterpret_cast<std::uintptr_t>(page);
+  }
+  return static_cast<std::uint32_t>(bits & (~bits + 1));
+}
+
 kernels::PageSide PageTable::side(std::uint32_t layer, bool v,
                                   std::uint32_t first_block) const noexcept {
   if (of_pool()) {

@@ -46,6 +46,9 @@ class PageTable {
   void* v(std::uint32_t layer, std::uint32_t block) const noexcept {
     return v_.empty() ? nullptr : v_[std::size_t{layer} * blocks_ + block];
   }
+  // The largest power of two, at most 16, at whose multiples all of these pages, or all pages of
+  // records, begin.
+  std::uint32_t pointer_alignment() const noexcept;
 
   // The rest is for pages in host memory.
 

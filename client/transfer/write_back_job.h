@@ -67,6 +67,7 @@ class WriteBackJob : public CopyJob {
   Step settle(std::uint32_t blocks) noexcept;
   std::uint32_t blocks() const noexcept { return work_.blocks; }
   const PageTable& pages() const noexcept { return work_.pages; }
+  const session::NamespaceEntry& ns() const noexcept { return *ns_; }
   const RecordLayout& layout() const noexcept { return ns_->layout; }
   bool verify_loads() const noexcept;
   // Ends the job with what is not settled yet dropped.

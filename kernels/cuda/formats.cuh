@@ -170,6 +170,12 @@ __device__ __forceinline__ Chunk<kCount * size_of(kTo)> converted(
   return to;
 }
 
+// Called by a whole warp.
+__device__ __forceinline__ float largest_of_warp(float magnitude) {
+  // Magnitudes are ordered as their bits are.
+  return __uint_as_float(__reduce_max_sync(0xFFFFFFFF, __float_as_uint(magnitude)));
+}
+
 // As kernels/cpu/isa/kv_blocks.inc: 1 where amax is 0, never subnormal.
 __device__ __forceinline__ float scale_for(float amax, float largest) {
   if (amax == 0.0F) return 1.0F;

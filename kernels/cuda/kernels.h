@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kvtier/dtype.h"
 #include "kvtier/record_layout.h"
@@ -192,25 +193,47 @@ void token_logprobs(const float* logits, const double* log_sums, const std::uint
 
 // --- Between records and an engine's pages -------------------------------------------------------
 
+// K or V of one layer in an engine's pages. Page n of a call, of which a block has block_tokens /
+// page_tokens, begins at pages[n], or, where `pages` is null, at base + numbers[n] * page_stride;
+// token t and head h of it at t * token_stride + h * head_stride bytes behind. The numbers of one
+// head of one token lie side by side. A raw page is `rows` pieces of row_bytes, token_stride apart.
+struct TransferSide {
+  void* const* pages = nullptr;
+  std::byte* base = nullptr;
+  std::uint64_t page_stride = 0;
+  std::uint64_t token_stride = 0;
+  std::uint64_t head_stride = 0;
+  std::uint32_t rows = 0;
+  std::uint32_t row_bytes = 0;
+};
+struct TransferLayer {
+  LayerLayout layout;  // of the records
+  TransferSide k;
+  TransferSide v;  // raw: of no rows where there is none; else head_dim_v says so
+};
+
 // Records may lie in pinned host memory: the kernels read it over the link with `thread_blocks`
 // thread blocks (8 to 16 reach what kernels can of PCIe 5.0, 0.92 of it, and leave the rest of the
-// card to compute; 0: as many as there is work for). The copy engine is faster. Arrays
-// of pointers are in memory the device can read; pages begin at multiples of 16 bytes.
+// card to compute; 0: as many as there is work for). The copy engine is faster. Arrays that
+// pointers here name are in memory the device can read; `layers` is in the host's, and read during
+// the call.
 struct TransferArgs {
-  RecordLayout layout;
-  std::uint32_t first_layer = 0, layers = 0;
+  std::span<const TransferLayer> layers;  // that follow one another
   std::uint32_t blocks = 0;
   const std::byte* const* records = nullptr;  // [blocks], source or destination
-  DType page_type = DType::bf16;              // f32, f16 or bf16
-  void* const* k_pages =
-      nullptr;  // [layer * blocks + block] -> [kv_heads][block_tokens][head_dim_k]
-  void* const* v_pages = nullptr;
+  std::uint64_t records_begin = 0;            // records[i] is where this byte of record i lies
+  DType page_type = DType::bf16;              // f32, f16 or bf16; of no meaning for raw
+  std::uint32_t page_tokens = 0;
+  const std::uint32_t* numbers = nullptr;  // [blocks * pages of a block]
+  std::uint32_t pages_alignment = 16;      // that all addresses in TransferSide::pages have
   std::uint32_t thread_blocks = 0;
   bool on_device = false;  // the records are in the GPU's memory: what is written bounds the rate
-  // Scales that were brought apart: [blocks][scales_pitch], those of first_layer first.
+  // Scales that were brought apart: [blocks][scales_pitch], those of layers[0] first.
   const float* scales = nullptr;
   std::uint32_t scales_pitch = 0;
 };
+// [kv_heads][block_tokens][head_dim] in each of pages[blocks]; `v`: of V.
+TransferSide head_major(void* const* pages, const LayerLayout& layout, bool v, DType type) noexcept;
 // Payload and scales -> pages.
 void gather_and_dequantise(const TransferArgs& args, StreamView stream);
 // Pages -> payload and scales (headers and proofs untouched).

@@ -45,8 +45,12 @@ void with_stored_type(StorageFormat format, const F& f) {
       return f(TypeTag<DType::bf16>{});
     case StorageFormat::f32:
       return f(TypeTag<DType::f32>{});
+    case StorageFormat::raw:
+    case StorageFormat::int8:
+    case StorageFormat::int4:
+      break;
   }
-  check_failed("unknown storage format", __FILE__, __LINE__);
+  check_failed("a storage format without elements", __FILE__, __LINE__);
 }
 
 // Division of numbers below 2^31 by one found at run time: a multiplication and a shift (Granlund,
@@ -89,10 +93,6 @@ struct SideLayout {
         layer_bytes(layout.layer_bytes),
         scales_offset(layout.scales_offset) {}
 
-  // Whether each head begins and ends between chunks of `count` elements.
-  bool divides(std::uint32_t count) const {
-    return k_elements % count == 0 && v_elements % count == 0;
-  }
   // Of K, then of V, of a layer.
   __device__ std::uint64_t scale_offset(std::uint32_t layer, std::uint32_t side_head) const {
     return scales_offset + (static_cast<std::uint64_t>(layer) * 2 * kv_heads + side_head) * 4;

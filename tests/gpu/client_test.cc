@@ -116,13 +116,14 @@ struct CpuTwin {
         void* k = &values[(layer * blocks + b) * elements];
         void* v = &values[(layout.layers * blocks + layer * blocks + b) * elements];
         std::byte* record = records.data() + b * layout.record_bytes;
+        const LayerLayout place = layout.layer(layer);
         kernels::BlockLayerArgs args;
-        args.layout = &layout;
-        args.layer = layer;
+        args.layout = &place;
         args.blocks = 1;
+        args.page_tokens = layout.block_tokens;
         args.page_type = DType::bf16;
-        args.k_pages = &k;
-        args.v_pages = &v;
+        args.k = kernels::head_major(&k, layout.block_tokens, layout.head_dim_k, DType::bf16);
+        args.v = kernels::head_major(&v, layout.block_tokens, layout.head_dim_v, DType::bf16);
         args.records = &record;
         const auto& cpu = kernels::cpu_kernels();
         store ? cpu.quantise_and_scatter(args) : cpu.gather_and_dequantise(args);

@@ -98,6 +98,12 @@ class TransferBlocks {
     k_pages_ = DeviceArray<void*>(k);
     v_pages_ = DeviceArray<void*>(v);
     record_pointers_ = DeviceArray<std::byte*>(records);
+    for (std::uint32_t i = 0; i < shape.layers; ++i) {
+      const LayerLayout layer = layout_.layer(shape.first_layer + i);
+      const std::size_t at = std::size_t{i} * shape.blocks;
+      layers_.push_back({layer, head_major(k_pages_.get() + at, layer, false, shape.page_type),
+                         head_major(v_pages_.get() + at, layer, true, shape.page_type)});
+    }
   }
 
   const RecordLayout& layout() const { return layout_; }
@@ -108,14 +114,11 @@ class TransferBlocks {
   std::byte* const* record_pointers() const { return record_pointers_.get(); }
 
   TransferArgs args() const {
-    return {.layout = layout_,
-            .first_layer = shape_.first_layer,
-            .layers = shape_.layers,
+    return {.layers = layers_,
             .blocks = shape_.blocks,
             .records = record_pointers_.get(),
             .page_type = shape_.page_type,
-            .k_pages = k_pages_.get(),
-            .v_pages = v_pages_.get(),
+            .page_tokens = layout_.block_tokens,
             .thread_blocks = shape_.thread_blocks};
   }
 
@@ -161,13 +164,17 @@ class TransferBlocks {
         k.push_back(pages.data() + k_at(layer * shape_.blocks + i));
         v.push_back(pages.data() + v_at(layer * shape_.blocks + i));
       }
-      const BlockLayerArgs block_args{.layout = &layout_,
-                                      .layer = shape_.first_layer + layer,
-                                      .blocks = shape_.blocks,
-                                      .page_type = shape_.page_type,
-                                      .k_pages = k.data(),
-                                      .v_pages = v.data(),
-                                      .records = record_pages.data()};
+      const LayerLayout place = layout_.layer(shape_.first_layer + layer);
+      const BlockLayerArgs block_args{
+          .layout = &place,
+          .blocks = shape_.blocks,
+          .page_tokens = layout_.block_tokens,
+          .page_type = shape_.page_type,
+          .k = kernels::head_major(k.data(), layout_.block_tokens, layout_.head_dim_k,
+                                   shape_.page_type),
+          .v = kernels::head_major(v.data(), layout_.block_tokens, layout_.head_dim_v,
+                                   shape_.page_type),
+          .records = record_pages.data()};
       const KernelTable& cpu = cpu_kernels();
       (into_records ? cpu.quantise_and_scatter : cpu.gather_and_dequantise)(block_args);
     }
@@ -186,6 +193,7 @@ class TransferBlocks {
   std::unique_ptr<PinnedMemfd> pinned_records_;
   DeviceArray<void*> k_pages_, v_pages_;
   DeviceArray<std::byte*> record_pointers_;
+  std::vector<TransferLayer> layers_;
 };
 
 }  // namespace kvtier::kernels::cuda
