@@ -215,7 +215,7 @@ void Llama::attend(std::uint32_t layer, const LlamaLayer& weights, const LayerGa
 // The step's K and V of one layer: into the exact pages, and from those that are full into their
 // records.
 void Llama::store_kv(std::uint32_t layer) {
-  const std::size_t dim = config_.head_dim;
+  const std::uint32_t dim = config_.head_dim;
   const std::size_t kv_heads = config_.kv_heads;
   std::size_t completed = 0;
   for (const Part& part : parts_) {
