@@ -398,9 +398,12 @@ void decode_attention(const DecodeAttentionArgs& args, StreamView stream) {
     case StorageFormat::bf16:
       return launch_decode_of_type<device::StoredBf16>(dim, params, stream);
     case StorageFormat::f32:
+    case StorageFormat::raw:
+    case StorageFormat::int8:
+    case StorageFormat::int4:
       break;
   }
-  KVTIER_CHECK(!"decode_attention: records of FP32 are the CPU backend's alone");
+  KVTIER_CHECK(!"decode_attention: records of this format are the CPU backend's alone");
 }
 
 }  // namespace kvtier::kernels::cuda

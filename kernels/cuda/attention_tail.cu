@@ -388,9 +388,12 @@ void tail_attention(const TailAttentionArgs& args, StreamView stream) {
     case StorageFormat::bf16:
       return launch_tail_of_type<tail::StoredBf16>(dim, params, stream);
     case StorageFormat::f32:
+    case StorageFormat::raw:
+    case StorageFormat::int8:
+    case StorageFormat::int4:
       break;
   }
-  KVTIER_CHECK(!"tail_attention: records of FP32 are the CPU backend's alone");
+  KVTIER_CHECK(!"tail_attention: records of this format are the CPU backend's alone");
 }
 
 }  // namespace kvtier::kernels::cuda
