@@ -29,6 +29,7 @@ ARROWS = {
     "client/include/": ["core/include/"],
     "client/session/": ["core/", "client/include/"],
     "client/transfer/": ["core/", "client/include/", "client/session/", "kernels/"],
+    "client/c/": ["core/", "client/include/"],
     "client/cuda/": ["core/", "client/include/", "client/session/", "client/transfer/", "kernels/"],
     "storage/memory/": ["core/"],
     "storage/device/": ["core/"],
@@ -96,6 +97,8 @@ SOURCE = re.compile(r"\.(cc|h|cu|cuh|inc|capnp)$")
 COUNTED = re.compile(r"\.(cc|h|cu|cuh|inc|capnp|py|sh|cmake|html)$|(^|/)CMakeLists\.txt$")
 # A source by another suffix would be seen by none of the checks, nor by those of the format.
 OTHER_SUFFIX = re.compile(r"\.(c|cpp|cxx|c\+\+|hh|hpp|hxx|ipp|tcc)$")
+# Programs of the C interface are in C.
+C_PROGRAM = re.compile(r"^(client/examples|tests/e2e/c)/.*\.c$")
 INCLUDE = re.compile(r'^\s*#\s*(?:include(?:_next)?|import)\s*(?:"([^"]+)"|<([^>]+)>|(\w+))')
 NAMESPACE = re.compile(r"^(?:inline )?namespace\b([^{};=]*)\{(.*)$")
 NAMESPACE_END = re.compile(r"^\}\s*// namespace")
@@ -162,7 +165,7 @@ def breaches(tree, names):
     files = set(names)
     sources_in, places = {}, {}
     for name in names:
-        if OTHER_SUFFIX.search(name):
+        if OTHER_SUFFIX.search(name) and not C_PROGRAM.match(name):
             yield f"{name}:1: sources here are called .cc, .h, .cu, .cuh or .inc"
         if not COUNTED.search(name):
             continue

@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "core/base/log2_buckets.h"
-#include "core/wire/drop_reason.h"
 #include "kvtier/client.h"
+#include "kvtier/drop_reason.h"
 
 namespace kvtier::session {
 
@@ -65,7 +65,8 @@ struct Counters {
     s.faults = get(faults);
     s.leases_lost = get(leases_lost);
     s.blocks_written = get(written);
-    for (const Counter& by_reason : dropped) s.blocks_dropped += get(by_reason);
+    for (std::size_t i = 0; i < kDropReasons; ++i) s.dropped.blocks[i] = get(dropped[i]);
+    s.blocks_dropped = s.dropped.total();
     s.deadlines_missed = get(deadlines_missed);
     s.connects = get(connects);
     return s;

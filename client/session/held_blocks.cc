@@ -1,5 +1,8 @@
 #include "client/session/held_blocks.h"
 
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "client/session/session.h"
@@ -39,7 +42,7 @@ void HeldBlocks::grant(std::shared_ptr<const Connection> connection, std::uint64
 }
 
 bool HeldBlocks::land(std::uint32_t block, SlotRef slot) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (block >= blocks_.size()) return false;
   Block& b = blocks_[block];
   if (b.presence != Presence::on_its_way) return true;  // a slot is never swapped under a copy
@@ -47,19 +50,121 @@ bool HeldBlocks::land(std::uint32_t block, SlotRef slot) {
   b.slot = std::move(slot);
   if (--unsettled_ == 0) {
     settled_at_ = Clock::now();
-    changed_.notify_all();
+    tell(lock);
   }
   return true;
 }
 
 void HeldBlocks::wake() {
+  std::unique_lock lock(mutex_);
+  tell(lock);
+}
+
+void HeldBlocks::expect_answer() {
   const std::lock_guard lock(mutex_);
+  asked_ = true;
+}
+
+bool HeldBlocks::answered(const Result<void>& answer) {
+  count_lookup(answer.has_value());
+  std::unique_lock lock(mutex_);
+  const bool wanted = std::exchange(asked_, false) && !released_;
+  if (wanted && !answer) why_ = answer.error();
+  if (wanted && due()) tell(lock);
+  return wanted;
+}
+
+void HeldBlocks::expire() {
+  std::unique_lock lock(mutex_);
+  if (due()) return;
+  overdue_ = true;
+  if (std::exchange(asked_, false))
+    why_ = make_error(Errc::deadline, "kvtierd did not answer a lease request in time");
+  tell(lock);
+  Counters::add(session_->counters().deadlines_missed);
+}
+
+void HeldBlocks::tell(std::unique_lock<std::mutex>& lock) {
   changed_.notify_all();
+  if (std::exchange(told_, true)) return;
+  if (event_) {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = ::write(event_.get(), &one, sizeof one);
+  }
+  const auto callback = std::exchange(callback_, {});
+  lock.unlock();
+  if (callback) callback();
+}
+
+bool HeldBlocks::lost() const {
+  return why_.has_value() || (connection_ != nullptr && !connection_->alive());
+}
+
+bool HeldBlocks::due() const {
+  return released_ || overdue_ || lost() || (!asked_ && unsettled_ == 0);
+}
+
+LeaseState HeldBlocks::state() const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (why_ || released_) return LeaseState::lost;
+    if (asked_) return LeaseState::asked;
+    if (unsettled_ != 0 && !lost()) return LeaseState::arriving;
+  }
+  return alive() ? LeaseState::settled : LeaseState::lost;
+}
+
+std::optional<Error> HeldBlocks::error() const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (why_) return why_;
+    if (released_) return make_error(Errc::stale, "the lease was released");
+    if (asked_) return {};
+    if (!blocks_.empty() && lost())
+      return make_error(Errc::stale, "the lease ended with its connection to kvtierd");
+  }
+  if (alive()) return {};
+  return make_error(Errc::stale, "the lease ended: kvtierd did not hear from this client in time");
+}
+
+Result<int> HeldBlocks::event_fd() {
+  const std::lock_guard lock(mutex_);
+  if (!event_) {
+    event_ = UniqueFd(::eventfd(due() ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!event_) return errno_error(Errc::io, "cannot make an eventfd");
+  }
+  return event_.get();
+}
+
+void HeldBlocks::on_settled(std::function<void()> callback) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (released_) return;
+    if (!due()) {
+      callback_.swap(callback);
+      return;
+    }
+  }
+  callback();
+}
+
+void HeldBlocks::count_lookup(bool granted) const {
+  Counters& counters = session_->counters();
+  std::size_t misses = looked_up_;
+  if (granted) {
+    const auto tiers = sources();
+    for (std::size_t i = 0; i < kTiers; ++i) {
+      Counters::add(counters.hits[i], tiers[i]);
+      misses -= tiers[i];
+    }
+  }
+  Counters::add(counters.looked_up, looked_up_);
+  Counters::add(counters.misses, misses);
 }
 
 std::uint32_t HeldBlocks::blocks() const {
   const std::lock_guard lock(mutex_);
-  return static_cast<std::uint32_t>(blocks_.size());
+  return why_ ? 0 : static_cast<std::uint32_t>(blocks_.size());
 }
 
 Tier HeldBlocks::source(std::uint32_t block) const {
@@ -83,15 +188,14 @@ std::uint32_t HeldBlocks::leading_ready() const {
 
 std::uint32_t HeldBlocks::wait_ready(Deadline deadline) {
   std::unique_lock lock(mutex_);
-  if (blocks_.empty() || released_) return 0;
   const bool in_time = changed_.wait_until(
-      lock, deadline, [&] { return unsettled_ == 0 || released_ || !connection_->alive(); });
+      lock, deadline, [&] { return released_ || lost() || (!asked_ && unsettled_ == 0); });
   if (!in_time) Counters::add(session_->counters().deadlines_missed);
-  const std::uint32_t ready = released_ ? 0 : leading_ready();
+  if (blocks_.empty() || released_ || why_) return 0;
+  const std::uint32_t ready = leading_ready();
   const auto granted = static_cast<std::uint32_t>(blocks_.size());
-  const bool counts = !released_;
   lock.unlock();
-  if (counts) note_usable(ready, granted);
+  note_usable(ready, granted);
   if (alive()) return ready;
   note_loss();
   return 0;
@@ -99,8 +203,8 @@ std::uint32_t HeldBlocks::wait_ready(Deadline deadline) {
 
 std::optional<Clock::time_point> HeldBlocks::settled_at() const {
   const std::lock_guard lock(mutex_);
-  if (unsettled_ == 0) return settled_at_;
-  if (released_ || !connection_->alive()) return Clock::now();
+  if (!asked_ && unsettled_ == 0 && !why_) return settled_at_;
+  if (released_ || lost()) return Clock::now();
   return std::nullopt;
 }
 
@@ -111,6 +215,7 @@ std::vector<HeldBlocks::Block> HeldBlocks::snapshot() const {
 
 bool HeldBlocks::alive() const {
   const std::lock_guard lock(mutex_);
+  if (why_) return false;
   return blocks_.empty() || (!release_sent_ && connection_->holds(term_, Clock::now()));
 }
 
@@ -123,8 +228,10 @@ bool HeldBlocks::held() const {
 }
 
 void HeldBlocks::release() {
+  std::function<void()> callback;  // its end is its owner's code
   std::unique_lock lock(mutex_);
   released_ = true;
+  callback.swap(callback_);
   changed_.notify_all();
   if (uses_ == 0) send_release(lock);
 }
@@ -143,7 +250,7 @@ void HeldBlocks::end_use() {
 }
 
 void HeldBlocks::send_release(std::unique_lock<std::mutex>& lock) {
-  if (std::exchange(release_sent_, true) || id_ == 0) return;
+  if (id_ == 0 || std::exchange(release_sent_, true)) return;
   const auto connection = connection_;
   const std::uint32_t usable = usable_;
   const bool all = usable >= blocks_.size();

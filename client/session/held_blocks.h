@@ -1,10 +1,13 @@
 // The state behind a Lease: blocks of a prefix that the daemon holds for us, on one connection.
 //
 // The session thread grants it and reports what landed; engine and copy threads ask. It is released
-// at most once, and not before the last copy out of it has ended.
+// at most once, and not before the last copy out of it has ended. One that is asked for without
+// waiting (expect_answer()) is lost where the answer is no or comes too late; a late grant goes
+// back.
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -53,6 +56,13 @@ class HeldBlocks : public std::enable_shared_from_this<HeldBlocks> {
   // A slot without memory: the block failed. False if there is no such block.
   bool land(std::uint32_t block, SlotRef slot);
   void wake();  // the connection has ended
+  // Of one that nobody waits for: the answer, once granted or with why not. False if nobody will
+  // use it any more.
+  bool answered(const Result<void>& answer);
+  void expire();  // its deadline has passed
+
+  // Any thread. Before it is asked for without waiting.
+  void expect_answer();
 
   std::uint32_t blocks() const;
   Tier source(std::uint32_t block) const;
@@ -61,6 +71,14 @@ class HeldBlocks : public std::enable_shared_from_this<HeldBlocks> {
   std::uint32_t wait_ready(Deadline deadline);
   std::optional<Clock::time_point> settled_at() const;
   std::vector<Block> snapshot() const;
+  // As the public functions of the same names.
+  LeaseState state() const;
+  std::optional<Error> error() const;
+  Result<int> event_fd();
+  void on_settled(std::function<void()> callback);
+
+  // Looked up blocks, hits and misses, once it is known what came of it.
+  void count_lookup(bool granted) const;
 
   // Whether the daemon still holds the blocks, released by the engine or not.
   bool alive() const;
@@ -79,6 +97,10 @@ class HeldBlocks : public std::enable_shared_from_this<HeldBlocks> {
  private:
   static constexpr std::uint32_t kAllUsable = ~0U;
   std::uint32_t leading_ready() const;
+  bool lost() const;
+  bool due() const;
+  // Tells whoever is to be told that it is due, once. Ends the lock.
+  void tell(std::unique_lock<std::mutex>& lock);
   void send_release(std::unique_lock<std::mutex>& lock);
 
   const std::shared_ptr<Session> session_;
@@ -102,6 +124,12 @@ class HeldBlocks : public std::enable_shared_from_this<HeldBlocks> {
   bool release_sent_ = false;
   bool loss_noted_ = false;
   std::uint32_t usable_ = kAllUsable;
+  bool asked_ = false;        // without waiting, and not answered yet
+  std::optional<Error> why_;  // it was not granted, or too late
+  bool overdue_ = false;
+  bool told_ = false;
+  UniqueFd event_;
+  std::function<void()> callback_;
 };
 
 }  // namespace kvtier::session

@@ -38,6 +38,7 @@ inline constexpr milliseconds kSlotsSettleMax{2000};
 // A write-back that nobody waits for may stay this long without a slot while slots are on their
 // way.
 inline constexpr milliseconds kSlotLinger{50};
+inline constexpr milliseconds kSlotWaitMax{3'600'000};
 inline constexpr std::uint32_t kSlotsAheadMax = wire::kReserveMax;
 
 // Beyond it the caller of load_into() copies by itself.

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <functional>
+#include <mutex>
 #include <vector>
 
 #include "client/session/slot_pool.h"
@@ -35,12 +36,28 @@ struct NamespaceEntry {
   // adds.
   std::atomic<std::uint64_t> missed{0};
 
+  // The session thread writes, any thread reads.
+  enum class State : std::uint8_t { closed, opening, open, refused };
+  std::atomic<State> state{State::closed};
+  void refuse(Error why) {
+    {
+      const std::lock_guard lock(mutex_);
+      refusal_ = std::move(why);
+    }
+    state = State::refused;
+  }
+  Error refusal() const {
+    const std::lock_guard lock(mutex_);
+    return refusal_;
+  }
+
   // The rest belongs to the session thread.
-  enum class State { closed, opening, open, refused };
-  State state = State::closed;
   std::uint32_t handle = 0;
-  Error refusal{Errc::refused, {}};
   std::vector<std::function<void(Result<std::uint32_t>)>> waiting;  // for the handle
+
+ private:
+  mutable std::mutex mutex_;
+  Error refusal_{Errc::refused, {}};
 };
 
 inline constexpr std::array<Tier, 2> kMemoryTiers{Tier::device, Tier::host};

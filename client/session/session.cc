@@ -18,12 +18,6 @@ Error closed() {
   return make_error(Errc::unavailable, "the client is closed");
 }
 
-// The daemon has more reasons than an engine is told apart.
-Result<void> narrowed(const Result<void>& result, Errc other) {
-  if (result || result.error().code == Errc::unavailable) return result;
-  return make_error(other, result.error().message);
-}
-
 std::uint64_t random_number() {
   std::random_device random;
   const std::uint64_t high = random();
@@ -41,12 +35,24 @@ Session::Session(ClientOptions options, UniqueFd wake_fd, std::function<void()> 
     : options_(std::move(options)),
       slots_changed_(std::move(slots_changed)),
       client_id_(random_number()),
+      log_(options_.log, options_.log_level),
       mailbox_(std::move(wake_fd)),
       read_only_(options_.read_only),
       conversation_(options_.socket, answer_max),
       extents_(std::move(gpu)),
       namespaces_(
-          conversation_, [this](const auto& ns) { refill(ns); }, slots_changed_),
+          conversation_,
+          [this](const auto& ns) {
+            refill(ns);
+            announce();
+          },
+          slots_changed_,
+          [this](const auto& ns) {
+            log_.line(
+                Topic::name_space, LogLevel::error,
+                "namespace of model " + ns->ns.model + " was not opened: " + ns->refusal().message);
+            announce();
+          }),
       leases_(conversation_, extents_),
       slots_(conversation_, extents_, namespaces_, slots_changed_),
       flushes_(conversation_, namespaces_),
@@ -79,7 +85,51 @@ Result<void> Session::wait_connected(Deadline deadline) {
   if (closing_) return closed();
   if (connected()) return {};
   Counters::add(counters_.deadlines_missed);
-  return make_error(Errc::deadline, "not connected to kvtierd: " + last_failure_);
+  return make_error(Errc::deadline, "not connected to kvtierd: " + last_failure_.message);
+}
+
+void Session::announce() {
+  const std::lock_guard lock(mutex_);
+  state_changed_.notify_all();
+}
+
+Result<void> Session::state_locked(const NamespaceEntry& ns) const {
+  const auto state = ns.state.load();
+  if (state == NamespaceEntry::State::open) return {};
+  if (state == NamespaceEntry::State::refused) return ns.refusal();
+  if (closing_) return closed();
+  if (connected()) return make_error(Errc::unavailable, "kvtierd has not opened the namespace yet");
+  return make_error(last_failure_.code, "not connected to kvtierd: " + last_failure_.message);
+}
+
+Result<void> Session::state(const NamespaceEntry& ns) const {
+  const std::lock_guard lock(mutex_);
+  return state_locked(ns);
+}
+
+Result<void> Session::wait_open(const NamespaceEntry& ns, Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  Result<void> state;
+  const bool in_time = state_changed_.wait_until(lock, deadline, [&] {
+    state = state_locked(ns);
+    return state || state.error().code != Errc::unavailable || closing_;
+  });
+  if (in_time) return state;
+  Counters::add(counters_.deadlines_missed);
+  return make_error(Errc::deadline, "the namespace is not open: " + state.error().message);
+}
+
+bool Session::may_get_slots(const NamespaceEntry& ns) const noexcept {
+  return connected() && !read_only() && ns.state != NamespaceEntry::State::refused;
+}
+
+void Session::note_dropped(DropReason why, std::uint64_t blocks) {
+  if (blocks == 0) return;
+  counters_.drop(why, blocks);
+  if (log_.wants(LogLevel::warning)) {
+    log_.line(Topic::drop, LogLevel::warning,
+              std::to_string(blocks) + " blocks were not written back: " + name(why));
+  }
 }
 
 std::shared_ptr<NamespaceEntry> Session::open(const Namespace& ns) {
@@ -123,6 +173,19 @@ Result<void> Session::lease(const std::shared_ptr<HeldBlocks>& hold, Deadline de
   if (auto result = outcome->wait(deadline)) return narrowed(*result, Errc::refused);
   Counters::add(counters_.deadlines_missed);
   return make_error(Errc::deadline, "kvtierd did not answer a lease request in time");
+}
+
+Result<void> Session::lease_async(const std::shared_ptr<HeldBlocks>& hold, Deadline deadline) {
+  hold->expect_answer();
+  const bool posted = mailbox_.post([this, hold, deadline] {
+    leases_.watch(deadline, hold);
+    namespaces_.with_handle(hold->ns(), [this, hold](Result<std::uint32_t> handle) {
+      if (handle) return leases_.ask(*handle, hold, nullptr);
+      hold->ns().missed += hold->looked_up();
+      hold->answered(narrowed(handle.error(), Errc::refused));
+    });
+  });
+  return posted ? Result<void>{} : closed();
 }
 
 void Session::release(const std::shared_ptr<const Connection>& connection, std::uint64_t lease,
@@ -209,6 +272,7 @@ void Session::turn() {
   if (!conversation_.is_open() && now >= next_attempt_) connect(now);
   if (conversation_.connection()) slots_.look_after(now);
   flushes_.settle(now);
+  leases_.expire(now);
   if (conversation_.connection() && reports_.is_due(now)) reports_.send(now);
   if (conversation_.is_open()) conversation_.send();
   if (conversation_.is_open() && !conversation_.is_broken()) {
@@ -233,6 +297,7 @@ int Session::timeout_ms(Clock::time_point now) const {
     if (const auto shed = slots_.next_shed()) next = std::min(next, *shed);
   }
   if (const auto late = flushes_.next_late()) next = std::min(next, *late);
+  if (const auto due = leases_.next_due()) next = std::min(next, *due);
   if (conversation_.owes_answers()) next = std::min(next, now + conversation_.answer_max() / 10);
   const auto left = std::chrono::ceil<milliseconds>(next - now).count();
   return static_cast<int>(std::clamp<long>(left, 0, 60'000));

@@ -25,6 +25,7 @@
 #include "client/session/filled_block.h"
 #include "client/session/gpu_memory.h"
 #include "client/session/held_blocks.h"
+#include "client/session/log.h"
 #include "client/session/mailbox.h"
 #include "client/session/thread/commits.h"
 #include "client/session/thread/conversation.h"
@@ -57,6 +58,11 @@ class Session : public std::enable_shared_from_this<Session> {
   bool verify_loads() const noexcept { return options_.verify_loads; }
   Result<void> wait_connected(Deadline deadline);
   std::shared_ptr<NamespaceEntry> open(const Namespace& ns);
+  // As Cache::state() and wait_open().
+  Result<void> state(const NamespaceEntry& ns) const;
+  Result<void> wait_open(const NamespaceEntry& ns, Deadline deadline);
+  // Whether slots may come for a block that has none.
+  bool may_get_slots(const NamespaceEntry& ns) const noexcept;
   // Nobody uses the namespace any more, as far as NamespaceEntry::users says so: its idle slots are
   // given back.
   void give_back_if_unused(const std::shared_ptr<NamespaceEntry>& ns);
@@ -65,6 +71,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // Errors: deadline, unavailable, refused.
   Result<void> lease(const std::shared_ptr<HeldBlocks>& hold, Deadline deadline);
+  // Does not wait; the lease is told. Errors: unavailable.
+  Result<void> lease_async(const std::shared_ptr<HeldBlocks>& hold, Deadline deadline);
   // `usable`: how many of the leading blocks were of use; none given: all.
   void release(const std::shared_ptr<const Connection>& connection, std::uint64_t lease,
                std::optional<std::uint32_t> usable);
@@ -81,6 +89,9 @@ class Session : public std::enable_shared_from_this<Session> {
 
   const DirectorySnapshot& directory() const noexcept { return directory_; }
   Counters& counters() noexcept { return counters_; }
+  Log& log() noexcept { return log_; }
+  // Counts and logs blocks that were not written back.
+  void note_dropped(DropReason why, std::uint64_t blocks);
 
  private:
   // Everything below runs on the session thread. session.cc: the turn.
@@ -103,20 +114,24 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<void> handle_reply(wire::Frame& frame, std::uint64_t id);
   Result<void> handle_event(wire::Frame& frame, wire::Message::Reader message);
   void close_namespace(std::uint32_t handle);
+  // Whoever waits for a connection or a namespace looks again.
+  void announce();
+  Result<void> state_locked(const NamespaceEntry& ns) const;
 
   const ClientOptions options_;
   const std::function<void()> slots_changed_;
   const std::uint64_t client_id_;
   std::thread thread_;
   Counters counters_;
+  Log log_;
   DirectorySnapshot directory_;
   Mailbox mailbox_;
   std::atomic<bool> connected_{false};
   std::atomic<bool> read_only_;
 
-  std::mutex mutex_;  // what wait_connected() waits for and tells
+  mutable std::mutex mutex_;  // what wait_connected() and wait_open() wait for and tell
   std::condition_variable state_changed_;
-  std::string last_failure_ = "no attempt was made yet";
+  Error last_failure_{Errc::unavailable, "no attempt was made yet"};
   bool closing_ = false;
 
   Conversation conversation_;

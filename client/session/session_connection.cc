@@ -14,8 +14,9 @@ void Session::connect(Clock::time_point now) {
   delay_ = std::min(delay_ * 2, std::max(options_.reconnect_delay_max, kReconnectDelayMin));
   auto fd = connect_unix(options_.socket);
   if (!fd) {
+    log_.line(Topic::connection, LogLevel::warning, fd.error().message);
     const std::lock_guard lock(mutex_);
-    last_failure_ = fd.error().message;
+    last_failure_ = fd.error();
     return;
   }
   conversation_.begin(std::move(*fd), now);
@@ -70,6 +71,7 @@ Result<void> Session::welcome(wire::Frame& frame, wire::Message::Reader message)
   reports_.begin(Clock::now());
   Counters::add(counters_.connects);
   namespaces_.open_all();
+  log_.line(Topic::connection, LogLevel::info, "connected to kvtierd at " + options_.socket);
   const std::lock_guard lock(mutex_);
   connected_ = true;
   state_changed_.notify_all();
@@ -88,8 +90,10 @@ void Session::drop(const Error& why) {
   const bool proven = conversation_.connection() && now - welcomed_at_ >= kSessionProven;
   if (proven) delay_ = kReconnectDelayMin;
   fail_everything(make_error(Errc::unavailable, "the connection to kvtierd ended: " + why.message));
+  log_.line(Topic::connection, LogLevel::warning, "the connection ended: " + why.message);
   const std::lock_guard lock(mutex_);
-  last_failure_ = why.message;
+  last_failure_ = why;
+  state_changed_.notify_all();
   next_attempt_ = now + (proven ? delay_ / 2 : delay_);
 }
 
@@ -197,6 +201,8 @@ void Session::close_namespace(std::uint32_t handle) {
   if (!closed) return;
   slots_.abandon_all(*closed);
   slots_changed_();
+  log_.line(Topic::name_space, LogLevel::warning, closed->refusal().message);
+  announce();
 }
 
 }  // namespace kvtier::session

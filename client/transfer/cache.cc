@@ -20,7 +20,7 @@ Handle make_handle(Handle (*make)(std::shared_ptr<State>) noexcept, Parts&&... p
   return make(std::make_shared<State>(State{std::forward<Parts>(parts)...}));
 }
 
-class CacheImpl final : public Cache {
+class CacheImpl final : public Cache, public std::enable_shared_from_this<CacheImpl> {
  public:
   CacheImpl(Parts parts, std::shared_ptr<session::NamespaceEntry> ns)
       : parts_(std::move(parts)), ns_(std::move(ns)) {
@@ -38,6 +38,15 @@ class CacheImpl final : public Cache {
   const Namespace& ns() const noexcept override { return ns_->ns; }
   const NamespaceId& id() const noexcept override { return ns_->id; }
   const RecordLayout& layout() const noexcept override { return ns_->layout; }
+
+  Result<void> state() const override {
+    if (forked()) return of_parent();
+    return parts_.session->state(*ns_);
+  }
+  Result<void> wait_open(Deadline deadline) override {
+    if (forked()) return of_parent();
+    return parts_.session->wait_open(*ns_, deadline);
+  }
 
   Match match(std::span<const Token> tokens) const noexcept override {
     if (forked() || ns_->invalidated) return {};
@@ -65,29 +74,54 @@ class CacheImpl final : public Cache {
     return lease_of(prefix_of(tokens.first(hashed * block_tokens)), matchable, range, deadline);
   }
   Result<Lease> lease(const Prefix& prefix, BlockRange range, Deadline deadline) override {
-    if (prefix.ns() != ns_->id)
-      return make_error(Errc::invalid, "the prefix is of another namespace than this cache");
+    if (prefix.ns() != ns_->id) return wrong_prefix();
     return lease_of(prefix, prefix.blocks_matchable(), range, deadline);
   }
 
+  Result<Lease> lease_async(const Prefix& prefix, BlockRange range, Deadline deadline) override {
+    if (forked()) return of_parent();
+    if (prefix.ns() != ns_->id) return wrong_prefix();
+    auto hold = hold_of(prefix, prefix.blocks_matchable(), range);
+    if (!hold->keys().empty()) {
+      if (auto asked = parts_.session->lease_async(hold, deadline); !asked) return asked.error();
+    } else {
+      ns_->missed += hold->looked_up();
+      hold->count_lookup(true);
+    }
+    return make_handle(&CacheImpl::make_lease, std::move(hold), parts_.copies, parts_.gpu);
+  }
+
   WriteBack write_back(std::span<const Token> tokens, std::uint32_t first_block, const Pages& pages,
-                       StreamView stream) noexcept override {
-    return write_back(prefix_of(tokens), first_block, pages, stream);
+                       StreamView stream, std::optional<Deadline> slots_by) noexcept override {
+    if (forked()) return forked_write_back();
+    return write_back(prefix_of(tokens), first_block, pages, stream, slots_by);
   }
   WriteBack write_back(const Prefix& prefix, std::uint32_t first_block, const Pages& pages,
-                       StreamView stream) noexcept override {
-    if (forked()) return make_handle(&CacheImpl::make_write_back, nullptr, nullptr);
-    auto job = queue_write_back(prefix, first_block, pages, stream);
-    return make_handle(&CacheImpl::make_write_back, std::move(job), parts_.copies);
+                       StreamView stream, std::optional<Deadline> slots_by) noexcept override {
+    if (forked()) return forked_write_back();
+    Offer offer = take(prefix, first_block, pages, stream, slots_by);
+    std::shared_ptr<WriteBackJob> job;
+    if (offer.work.blocks > 0) job = queue_write_back(offer, stream);
+    return make_handle(&CacheImpl::make_write_back, std::move(job), parts_.copies, offer.refused,
+                       std::move(offer.error));
+  }
+
+  Result<LayerStore> begin_store(const Prefix& prefix, std::uint32_t first_block,
+                                 const Pages& pages, std::optional<Deadline> slots_by) override {
+    if (forked()) return of_parent();
+    if (!parts_.session->connected())
+      return make_error(Errc::unavailable, "not connected to kvtierd");
+    Offer offer = take(prefix, first_block, pages, {}, slots_by);
+    if (offer.error) return *offer.error;
+    std::shared_ptr<LayerStoring> storing;
+    if (offer.work.blocks > 0) storing = layers_of(std::move(offer.work));
+    return make_handle(&CacheImpl::make_layer_store, std::move(storing), parts_.session,
+                       parts_.copies, offer.refused);
   }
 
   Result<void> hint(const Prefix& prefix, BlockRange range, const Hint& hint) noexcept override {
-    if (forked()) {
-      return make_error(Errc::unavailable,
-                        "this cache is of the process that this one was forked from");
-    }
-    if (prefix.ns() != ns_->id)
-      return make_error(Errc::invalid, "the prefix is of another namespace than this cache");
+    if (forked()) return of_parent();
+    if (prefix.ns() != ns_->id) return wrong_prefix();
     if (hint.tier == Tier::disk || hint.priority > kHintPriorityMax ||
         static_cast<std::size_t>(hint.kind) >= kHintKinds) {
       return make_error(Errc::invalid,
@@ -116,95 +150,148 @@ class CacheImpl final : public Cache {
     return prefix;
   }
 
+  static Error of_parent() {
+    return make_error(Errc::unavailable,
+                      "this cache is of the process that this one was forked from");
+  }
+  static Error wrong_prefix() {
+    return make_error(Errc::invalid, "the prefix is of another namespace than this cache");
+  }
+  static WriteBack forked_write_back() {
+    return make_handle(&CacheImpl::make_write_back, nullptr, nullptr, Drops{}, of_parent());
+  }
+
   // Of `matchable` blocks `prefix` has those that are asked for.
-  Result<Lease> lease_of(const Prefix& prefix, std::uint32_t matchable, BlockRange range,
-                         Deadline deadline) {
-    if (forked()) {
-      return make_error(Errc::unavailable,
-                        "this cache is of the process that this one was forked from");
-    }
+  std::shared_ptr<HeldBlocks> hold_of(const Prefix& prefix, std::uint32_t matchable,
+                                      BlockRange range) const {
     const std::uint32_t end = std::min({range.end, matchable, prefix.blocks()});
     const std::uint32_t first = std::min(range.first, end);
     const std::uint32_t wanted =
         std::min<std::uint32_t>(end - first, static_cast<std::uint32_t>(wire::kLeaseBlocksMax));
     const auto keys = prefix.keys().subspan(first, wanted);
-    const std::uint32_t looked_up = range.first == 0 ? matchable : wanted;
-    auto hold = std::make_shared<HeldBlocks>(
+    return std::make_shared<HeldBlocks>(
         parts_.session, ns_, first, prefix.parent(first), std::vector(keys.begin(), keys.end()),
-        prefix.proofs().slice(first, first + wanted), looked_up);
+        prefix.proofs().slice(first, first + wanted), range.first == 0 ? matchable : wanted);
+  }
+
+  Result<Lease> lease_of(const Prefix& prefix, std::uint32_t matchable, BlockRange range,
+                         Deadline deadline) {
+    if (forked()) return of_parent();
+    auto hold = hold_of(prefix, matchable, range);
     Result<void> granted;
-    if (wanted > 0) {
+    if (!hold->keys().empty()) {
       granted = parts_.session->lease(hold, deadline);
     } else {
-      ns_->missed += looked_up;
+      ns_->missed += hold->looked_up();
     }
-    count(*hold, looked_up, granted.has_value());
+    hold->count_lookup(granted.has_value());
     if (!granted) return granted.error();
     return make_handle(&CacheImpl::make_lease, std::move(hold), parts_.copies, parts_.gpu);
   }
 
-  void count(const HeldBlocks& hold, std::size_t looked_up, bool granted) {
-    Counters& counters = parts_.session->counters();
-    std::size_t misses = looked_up;
-    if (granted) {
-      const auto sources = hold.sources();
-      for (std::size_t i = 0; i < kTiers; ++i) Counters::add(counters.hits[i], sources[i]);
-      misses -= hold.blocks();
-    }
-    Counters::add(counters.looked_up, looked_up);
-    Counters::add(counters.misses, misses);
-  }
+  // What of an offer is to be written back, and what was dropped of it at once.
+  struct Offer {
+    WriteBackJob::Work work;
+    Drops refused{};
+    std::optional<Error> error{};
+  };
 
-  std::shared_ptr<WriteBackJob> queue_write_back(const Prefix& prefix, std::uint32_t first_block,
-                                                 const Pages& pages, StreamView stream) {
-    auto table = PageTable::of(pages, *ns_, stream, parts_.gpu != nullptr);
+  Offer take(const Prefix& prefix, std::uint32_t first_block, const Pages& pages, StreamView stream,
+             std::optional<Deadline> slots_by) {
+    Offer offer;
     const std::size_t after_first =
         prefix.blocks() > first_block ? prefix.blocks() - first_block : 0;
-    if (!table || prefix.ns() != ns_->id) {
-      drop(std::min<std::size_t>(after_first, PageTable::blocks_of(pages, *ns_)),
-           DropReason::failed);
-      return nullptr;
+    const auto offered = static_cast<std::uint32_t>(
+        std::min<std::size_t>(after_first, PageTable::blocks_of(pages, *ns_)));
+    auto table = PageTable::of(pages, *ns_, stream, parts_.gpu != nullptr);
+    if (!table) {
+      offer.error = table.error();
+    } else if (prefix.ns() != ns_->id) {
+      offer.error = wrong_prefix();
+    } else if (parts_.session->read_only()) {
+      offer.error = make_error(Errc::refused, "this client may only read");
+    } else if (ns_->invalidated) {
+      offer.error = ns_->refusal();
     }
-    WriteBackJob::Work work;
-    const auto offered =
-        static_cast<std::uint32_t>(std::min<std::size_t>(after_first, table->blocks()));
-    if (parts_.session->read_only()) {
-      drop(offered, DropReason::failed);
-      return nullptr;
+    if (offer.error) {
+      drop(offer, offered, DropReason::failed);
+      return offer;
     }
+    offer.work.blocks = parts_.budget->take(offered);
+    if (offered > 0 && offer.work.blocks == 0)
+      offer.error = make_error(Errc::no_space, "too many blocks wait to be written back");
+    drop(offer, offered - offer.work.blocks, DropReason::queue_full);
+    if (offer.work.blocks > 0) fill(offer.work, prefix, first_block, std::move(*table), slots_by);
+    return offer;
+  }
+
+  void fill(WriteBackJob::Work& work, const Prefix& prefix, std::uint32_t first_block,
+            PageTable table, std::optional<Deadline> slots_by) const {
     work.first_block = first_block;
-    work.blocks = ns_->invalidated ? 0 : parts_.budget->take(offered);
-    drop(offered - work.blocks, DropReason::queue_full);
-    if (work.blocks == 0) return nullptr;
+    work.slots_by = slots_by;
+    if (!slots_by && parts_.slot_wait.count() > 0) work.slots_by = Clock::now() + parts_.slot_wait;
     const auto keys = prefix.keys().subspan(first_block, work.blocks);
     work.before = prefix.parent(first_block);
     work.keys.assign(keys.begin(), keys.end());
     work.proofs = prefix.proofs().slice(first_block, first_block + work.blocks);
-    work.pages = std::move(*table);
+    work.pages = std::move(table);
     parts_.session->refill(ns_);
-    auto job = make_write_back_job(std::move(work), stream);
-    if (!job) return nullptr;
-    if (!parts_.copies->push(CopyQueue::Priority::write_back, job, session::kWriteBacksQueuedMax)) {
-      job->abandon();
+  }
+
+  void drop(Offer& offer, std::uint32_t blocks, DropReason why) {
+    offer.refused.blocks[static_cast<std::size_t>(why)] += blocks;
+    parts_.session->note_dropped(why, blocks);
+    if (offer.error) {
+      parts_.session->log().line(session::Topic::refused, LogLevel::warning,
+                                 "a write-back was refused: " + offer.error->message);
     }
-    return job;
   }
 
   // Null, with its blocks dropped, where the GPU refuses.
-  std::shared_ptr<WriteBackJob> make_write_back_job(WriteBackJob::Work work, StreamView stream) {
-    if (!parts_.gpu) {
-      return std::make_shared<HostWriteBackJob>(parts_.session, ns_, parts_.budget,
-                                                std::move(work));
+  std::shared_ptr<WriteBackJob> queue_write_back(Offer& offer, StreamView stream) {
+    const std::uint32_t blocks = offer.work.blocks;
+    auto job = make_write_back_job(std::move(offer.work), stream);
+    if (!job) {
+      parts_.budget->give(blocks);
+      offer.error = job.error();
+      drop(offer, blocks, DropReason::failed);
+      return nullptr;
     }
-    const std::uint32_t blocks = work.blocks;
-    auto job = parts_.gpu->write_back(parts_.session, ns_, parts_.budget, std::move(work), stream);
-    if (job) return *job;
-    parts_.budget->give(blocks);
-    drop(blocks, DropReason::failed);
-    return nullptr;
+    push(*job);
+    return *job;
   }
 
-  void drop(std::size_t blocks, DropReason why) { parts_.session->counters().drop(why, blocks); }
+  Result<std::shared_ptr<WriteBackJob>> make_write_back_job(WriteBackJob::Work work,
+                                                            StreamView stream) {
+    if (parts_.gpu)
+      return parts_.gpu->write_back(parts_.session, ns_, parts_.budget, std::move(work), stream);
+    return std::shared_ptr<WriteBackJob>(
+        std::make_shared<HostWriteBackJob>(parts_.session, ns_, parts_.budget, std::move(work)));
+  }
+
+  void push(const std::shared_ptr<WriteBackJob>& job) {
+    if (!parts_.copies->push(CopyQueue::Priority::write_back, job, session::kWriteBacksQueuedMax))
+      job->abandon();
+  }
+
+  std::shared_ptr<LayerStoring> layers_of(WriteBackJob::Work work) {
+    const std::uint32_t blocks = work.blocks;
+    if (!parts_.gpu) {
+      return make_host_layer_store(
+          std::make_shared<HostLayerStore>(parts_.session, ns_, parts_.budget, std::move(work)),
+          parts_.copies, blocks, ns_->layout.layers);
+    }
+    const auto later = std::make_shared<Offer>(Offer{std::move(work)});
+    auto self = shared_from_this();
+    return make_deferred_layer_store(
+        blocks, ns_->layout.layers,
+        [self, later](StreamView stream) -> Result<std::shared_ptr<WriteBackJob>> {
+          auto job = self->queue_write_back(*later, stream);
+          if (!job) return *later->error;
+          return job;
+        },
+        [self, blocks] { self->parts_.budget->give(blocks); });
+  }
 
   const Parts parts_;
   const std::shared_ptr<session::NamespaceEntry> ns_;

@@ -6,6 +6,7 @@
 #include "client/session/session.h"
 #include "client/transfer/copy_queue.h"
 #include "client/transfer/gpu.h"
+#include "client/transfer/layer_store.h"
 #include "client/transfer/loading.h"
 #include "client/transfer/write_back_job.h"
 #include "core/base/fork_mark.h"
@@ -18,6 +19,7 @@ struct Parts {
   std::shared_ptr<CopyQueue> copies;
   std::shared_ptr<WriteBackBudget> budget;
   std::shared_ptr<Gpu> gpu;  // null: pages are in host memory
+  std::chrono::milliseconds slot_wait{0};
   ForkMark born{};
 
   void keep_for_ever() const {
@@ -51,11 +53,21 @@ struct Lease::State {
 };
 struct Load::State {
   std::shared_ptr<transfer::Loading> job;
+  std::uint32_t layers = 0;
   ForkMark born{};
 };
 struct WriteBack::State {
   std::shared_ptr<transfer::WriteBackJob> job;  // null: nothing was taken
   std::shared_ptr<transfer::CopyQueue> copies;
+  Drops refused{};  // before there was a job
+  std::optional<Error> error{};
+  ForkMark born{};
+};
+struct LayerStore::State {
+  std::shared_ptr<transfer::LayerStoring> storing;
+  std::shared_ptr<session::Session> session;
+  std::shared_ptr<transfer::CopyQueue> copies;
+  Drops refused{};
   ForkMark born{};
 };
 

@@ -34,6 +34,10 @@ Result<void> validate(const ClientOptions& options) {
                    " ms; it must be at least " +
                    std::to_string(session::kReconnectDelayMin.count()));
   }
+  if (options.slot_wait.count() < 0 || options.slot_wait > session::kSlotWaitMax) {
+    return invalid("slot_wait is " + std::to_string(options.slot_wait.count()) +
+                   " ms; it must be from 0 to " + std::to_string(session::kSlotWaitMax.count()));
+  }
   return {};
 }
 
@@ -41,7 +45,8 @@ class ClientImpl final : public Client {
  public:
   ClientImpl(ClientOptions options, UniqueFd wake_fd, std::shared_ptr<transfer::Gpu> gpu)
       : parts_{nullptr, std::make_shared<transfer::CopyQueue>(),
-               std::make_shared<transfer::WriteBackBudget>(options.write_backs_queued_max), gpu} {
+               std::make_shared<transfer::WriteBackBudget>(options.write_backs_queued_max), gpu,
+               options.slot_wait} {
     parts_.session = std::make_shared<session::Session>(
         std::move(options), std::move(wake_fd), [copies = parts_.copies] { copies->wake(); },
         std::move(gpu), session::kAnswerMax);
@@ -118,6 +123,13 @@ Result<std::shared_ptr<Client>> Client::start(ClientOptions options) {
     return make_error(Errc::io, std::string("cannot start a thread: ") + error.what());
   }
   return std::shared_ptr<Client>(std::move(client));
+}
+
+Result<std::shared_ptr<Cache>> Client::open(const Namespace& ns, Deadline deadline) {
+  auto cache = open(ns);
+  if (!cache) return cache;
+  if (auto good = (*cache)->wait_open(deadline); !good) return good.error();
+  return cache;
 }
 
 }  // namespace kvtier

@@ -1,26 +1,8 @@
-// The public handles: Load, Lease, WriteBack. A moved-from handle is empty and every question to it
-// safe.
+// The public handles of what is read: Load and Lease.
 #include "client/transfer/cache.h"
+#include "client/transfer/here.h"
 
 namespace kvtier {
-
-namespace {
-
-// Null too in a fork of the process that made it.
-template <class State>
-State* here(const std::shared_ptr<State>& state) noexcept {
-  return state && !state->born.forked() ? state.get() : nullptr;
-}
-
-// Before the handle lets go of it. False where nothing of it may be touched.
-template <class State>
-bool may_end(std::shared_ptr<State>& state) noexcept {
-  if (here(state) != nullptr) return true;
-  if (state) ForkMark::keep(std::move(state));
-  return false;
-}
-
-}  // namespace
 
 Load::Load(std::shared_ptr<State> state) noexcept : state_(std::move(state)) {}
 Load::Load(Load&&) noexcept = default;
@@ -46,6 +28,10 @@ std::span<std::byte* const> Load::records() const noexcept {
   const auto* state = here(state_);
   return state ? state->job->records() : std::span<std::byte* const>{};
 }
+std::uint32_t Load::layers() const noexcept {
+  const auto* state = here(state_);
+  return state ? state->layers : 0;
+}
 void Load::wait_layer(std::uint32_t layer, StreamView stream) {
   if (const auto* state = here(state_)) state->job->wait_layer(layer, stream);
 }
@@ -53,10 +39,27 @@ bool Load::ended() const noexcept {
   const auto* state = here(state_);
   return !state || state->job->ended();
 }
+bool Load::wait(Deadline deadline) const noexcept {
+  const auto* state = here(state_);
+  return !state || state->job->wait(deadline);
+}
 std::uint32_t Load::finish() {
   const auto* state = here(state_);
   return state ? state->job->finish() : 0;
 }
+std::optional<std::uint32_t> Load::finish(Deadline deadline) {
+  if (!wait(deadline)) return std::nullopt;
+  return finish();
+}
+
+namespace {
+
+Error moved_away() {
+  return make_error(Errc::stale,
+                    "the lease was moved away, or is of the process that this one was forked from");
+}
+
+}  // namespace
 
 Lease::Lease(std::shared_ptr<State> state) noexcept : state_(std::move(state)) {}
 Lease::Lease(Lease&&) noexcept = default;
@@ -94,44 +97,30 @@ void Lease::release() noexcept {
   if (const auto* state = here(state_)) state->hold->release();
 }
 
+LeaseState Lease::state() const noexcept {
+  const auto* state = here(state_);
+  return state ? state->hold->state() : LeaseState::lost;
+}
+std::optional<Error> Lease::error() const {
+  const auto* state = here(state_);
+  return state ? state->hold->error() : moved_away();
+}
+Result<int> Lease::event_fd() {
+  const auto* state = here(state_);
+  if (!state) return moved_away();
+  return state->hold->event_fd();
+}
+void Lease::on_settled(std::function<void()> callback) {
+  if (const auto* state = here(state_)) state->hold->on_settled(std::move(callback));
+}
+
 Result<Load> Lease::load_into(const Pages& pages, StreamView stream) {
   const auto* state = here(state_);
-  if (!state) {
-    return make_error(Errc::stale,
-                      "the lease was moved away, or is of the process that this one "
-                      "was forked from");
-  }
+  if (!state) return moved_away();
   auto job = transfer::start_load(state->hold, state->copies, state->gpu, pages, stream);
   if (!job) return job.error();
-  return Load(std::make_shared<Load::State>(Load::State{std::move(*job)}));
-}
-
-WriteBack::WriteBack(std::shared_ptr<State> state) noexcept : state_(std::move(state)) {}
-WriteBack::WriteBack(WriteBack&&) noexcept = default;
-WriteBack& WriteBack::operator=(WriteBack&& other) noexcept {
-  if (this == &other) return *this;
-  if (may_end(state_)) wait();
-  state_ = std::move(other.state_);
-  return *this;
-}
-WriteBack::~WriteBack() {
-  if (may_end(state_)) wait();
-}
-
-void WriteBack::wait() noexcept {
-  const auto* state = here(state_);
-  if (!state || !state->job) return;
-  state->job->hurry();
-  state->copies->wake();
-  state->job->wait();
-}
-bool WriteBack::ended() const noexcept {
-  const auto* state = here(state_);
-  return !state || !state->job || state->job->ended();
-}
-std::uint32_t WriteBack::accepted() const noexcept {
-  const auto* state = here(state_);
-  return state && state->job ? state->job->accepted() : 0;
+  return Load(
+      std::make_shared<Load::State>(Load::State{std::move(*job), state->hold->ns().layout.layers}));
 }
 
 Result<Lease> Cache::lease(std::span<const Token> tokens, std::uint32_t blocks, Deadline deadline) {
@@ -140,9 +129,6 @@ Result<Lease> Cache::lease(std::span<const Token> tokens, std::uint32_t blocks, 
 
 Lease Cache::make_lease(std::shared_ptr<Lease::State> state) noexcept {
   return Lease(std::move(state));
-}
-WriteBack Cache::make_write_back(std::shared_ptr<WriteBack::State> state) noexcept {
-  return WriteBack(std::move(state));
 }
 
 }  // namespace kvtier

@@ -5,6 +5,7 @@
 #include "client/session/session.h"
 #include "client/transfer/proven_blocks.h"
 #include "core/base/check.h"
+#include "core/base/points.h"
 
 namespace kvtier::transfer {
 
@@ -52,6 +53,7 @@ CopyJob::Step LoadJob::step() noexcept {
     const std::lock_guard lock(mutex_);
     layer = layers_landed_;
   }
+  KVTIER_POINT("client.load.layer");
   if (layer < layers_) pages_.load_layer(layer++, sources_);
   const bool last = layer == layers_;
   if (last) hold_->note_load(blocks(), Clock::now() - began_);
@@ -77,6 +79,12 @@ void LoadJob::wait_layer(std::uint32_t layer, StreamView) {
 bool LoadJob::ended() noexcept {
   const std::lock_guard lock(mutex_);
   return abandoned_ || layers_landed_ == layers_;
+}
+
+bool LoadJob::wait(Deadline deadline) noexcept {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_until(lock, deadline,
+                             [&] { return abandoned_ || layers_landed_ == layers_; });
 }
 
 std::uint32_t LoadJob::finish() {

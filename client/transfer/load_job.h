@@ -30,6 +30,7 @@ class LoadJob final : public CopyJob, public Loading {
 
   void wait_layer(std::uint32_t layer, StreamView stream) override;
   bool ended() noexcept override;
+  bool wait(Deadline deadline) noexcept override;
   // The lease may go afterwards.
   std::uint32_t finish() override;
 

@@ -1,7 +1,6 @@
 #include "kvtier/page_pool.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <string>
 
@@ -17,48 +16,76 @@ struct Dimension {
   std::size_t stride;
 };
 
-// From the first byte of a side's page to behind its last. Errors: what overlaps, since no two
-// elements may share a byte: by growing strides each dimension must step over all of those before.
-struct Footprint {
-  std::size_t bytes = 0;
-  const char* overlap = nullptr;
+// A side, from its base on: `innermost` bytes that lie together, repeated along each dimension.
+struct Shape {
+  std::size_t innermost = 0;
+  std::vector<Dimension> dimensions;  // those of more than one, by growing stride
+
+  Shape(std::size_t bytes, std::vector<Dimension> all)
+      : innermost(bytes), dimensions(std::move(all)) {
+    std::erase_if(dimensions, [](const Dimension& d) { return d.count <= 1; });
+    std::ranges::sort(dimensions, {}, &Dimension::stride);
+  }
+
+  // What overlaps, since no two elements may share a byte: by growing strides each dimension must
+  // step over all of those before. Null: nothing does.
+  const char* overlap() const {
+    std::size_t bytes = innermost;
+    for (const Dimension& d : dimensions) {
+      // Also what would not fit a number.
+      if (d.stride < bytes || d.stride > std::numeric_limits<std::size_t>::max() / 4 / d.count)
+        return d.what;
+      bytes += (d.count - 1) * d.stride;
+    }
+    return nullptr;
+  }
+  // From the first byte to behind the last, of the `inner` first dimensions.
+  std::size_t bytes(std::size_t inner) const {
+    std::size_t all = innermost;
+    for (std::size_t i = 0; i < inner; ++i) all += (dimensions[i].count - 1) * dimensions[i].stride;
+    return all;
+  }
+  std::size_t bytes() const { return bytes(dimensions.size()); }
 };
 
-Footprint footprint(std::size_t innermost, std::vector<Dimension> dimensions) {
-  std::erase_if(dimensions, [](const Dimension& d) { return d.count <= 1; });
-  std::ranges::sort(dimensions, {}, &Dimension::stride);
-  Footprint result{innermost};
-  for (const Dimension& d : dimensions) {
-    // Also what would not fit a number.
-    if (d.stride < result.bytes ||
-        d.stride > std::numeric_limits<std::size_t>::max() / 4 / d.count) {
-      result.overlap = d.what;
-      return result;
-    }
-    result.bytes += (d.count - 1) * d.stride;
-  }
-  return result;
-}
-
-// Where a side of a layer lies: pages of `bytes`, `stride` apart.
+// Where a side of a layer lies.
 struct Extent {
   std::string name;
   std::uintptr_t begin;
-  std::size_t bytes;
-  std::size_t stride;
-  std::size_t pages;
+  Shape shape;
 
-  std::uintptr_t end() const { return begin + (pages - 1) * stride + bytes; }
+  std::uintptr_t end() const { return begin + shape.bytes(); }
 };
+
+// Whether b, which begins `apart` behind a, may share a byte with it, of both the `inner` first
+// dimensions. Woven into one another are sides that have the same strides: within one stride, and
+// so everywhere, neither touches the other. Of others only those that lie apart are taken.
+bool meet(const Shape& a, const Shape& b, std::size_t inner, std::ptrdiff_t apart) {
+  if (apart >= static_cast<std::ptrdiff_t>(a.bytes(std::min(inner, a.dimensions.size()))) ||
+      apart + static_cast<std::ptrdiff_t>(b.bytes(std::min(inner, b.dimensions.size()))) <= 0)
+    return false;
+  if (inner == 0 || inner > a.dimensions.size() || inner > b.dimensions.size()) return true;
+  const auto stride = static_cast<std::ptrdiff_t>(a.dimensions[inner - 1].stride);
+  if (stride != static_cast<std::ptrdiff_t>(b.dimensions[inner - 1].stride)) return true;
+  const std::ptrdiff_t within = ((apart % stride) + stride) % stride;
+  return meet(a, b, inner - 1, within) || meet(a, b, inner - 1, within - stride);
+}
 
 bool overlap(const Extent& a, const Extent& b) {
   if (a.end() <= b.begin || b.end() <= a.begin) return false;
-  // Side by side in the same pages, or woven into one another as whole pages.
-  if (a.stride != b.stride || a.stride == 0) return true;
-  const std::size_t apart = a.begin <= b.begin
-                                ? (b.begin - a.begin) % a.stride
-                                : (a.stride - (a.begin - b.begin) % a.stride) % a.stride;
-  return apart < a.bytes || a.stride - apart < b.bytes;
+  if (a.shape.dimensions.size() == b.shape.dimensions.size())
+    return meet(a.shape, b.shape, a.shape.dimensions.size(),
+                static_cast<std::ptrdiff_t>(b.begin - a.begin));
+  // Side by side in the same pages.
+  const auto pages = [](const Shape& s) {
+    return s.dimensions.empty() ? 0 : s.dimensions.back().stride;
+  };
+  const std::size_t stride = pages(a.shape);
+  if (stride == 0 || stride != pages(b.shape)) return true;
+  const std::size_t in_a = a.shape.bytes(a.shape.dimensions.size() - 1);
+  const std::size_t in_b = b.shape.bytes(b.shape.dimensions.size() - 1);
+  const std::size_t apart = (b.begin - a.begin) % stride;
+  return apart < in_a || apart + in_b > stride;
 }
 
 class Checker {
@@ -149,24 +176,20 @@ class Checker {
     if (begin % alignment != 0)
       return refused(name, "has a base that is not aligned to elements of " +
                                std::to_string(alignment) + " bytes");
-    const Footprint page = footprint(innermost, dimensions);
-    if (page.overlap != nullptr)
-      return refused(name, std::string("has ") + page.overlap + " that overlap by their stride");
+    if (const char* what = Shape(innermost, dimensions).overlap(); what != nullptr)
+      return refused(name, std::string("has ") + what + " that overlap by their stride");
     dimensions.push_back({"pages", shape_.pages, side.page_stride});
-    const Footprint all = footprint(innermost, std::move(dimensions));
-    if (all.overlap != nullptr)
-      return refused(name, std::string("has ") + all.overlap + " that overlap by their stride");
-    if (side.bytes < all.bytes) {
+    Shape all(innermost, std::move(dimensions));
+    if (const char* what = all.overlap(); what != nullptr)
+      return refused(name, std::string("has ") + what + " that overlap by their stride");
+    if (side.bytes < all.bytes()) {
       return refused(name, "has " + std::to_string(side.bytes) + " bytes; its " +
                                std::to_string(shape_.pages) + " pages take " +
-                               std::to_string(all.bytes));
+                               std::to_string(all.bytes()));
     }
-    if (begin > std::numeric_limits<std::uintptr_t>::max() - all.bytes)
+    if (begin > std::numeric_limits<std::uintptr_t>::max() - all.bytes())
       return refused(name, "ends beyond the address space");
-    extents_.push_back(
-        {name, begin, page.bytes, shape_.pages > 1 ? side.page_stride : all.bytes, shape_.pages});
-    // K or V whose heads or rows lie further apart than pages: woven, so pages are no pieces.
-    if (page.bytes > extents_.back().stride) extents_.back() = {name, begin, all.bytes, 0, 1};
+    extents_.push_back({name, begin, std::move(all)});
     return {};
   }
 

@@ -33,20 +33,25 @@ bool WriteBackJob::verify_loads() const noexcept {
   return session_->verify_loads();
 }
 
-bool WriteBackJob::cached(const Key& key) const noexcept {
+bool WriteBackJob::is_cached(const Key& key) const noexcept {
   return session_->directory().read(
       [&](const DirectoryView* view) { return view != nullptr && !view->find(key).empty(); });
 }
 
 bool WriteBackJob::may_linger() noexcept {
   const auto now = Clock::now();
+  if (work_.slots_by)
+    return now < *work_.slots_by && !hurried_.load() && session_->may_get_slots(*ns_);
   if (!ns_->pool(Tier::host).hopeful(now) || hurried_.load()) return false;
   if (linger_until_ == Deadline{}) linger_until_ = now + session::kSlotLinger;
   return now < linger_until_;
 }
 
 WriteBackJob::Taken WriteBackJob::take_slots(std::uint32_t block, Slots& slots) {
-  if (cached(key_of(block))) return Taken::cached;
+  if (is_cached(key_of(block))) {
+    cached_.fetch_add(1);
+    return Taken::cached;
+  }
   // Read before the slots: a slot that comes after "none expected" was asked for later.
   const bool linger = may_linger();
   // Without a host slot the block is dropped: kept in device memory alone it could not go to disk,
@@ -62,7 +67,7 @@ WriteBackJob::Taken WriteBackJob::take_slots(std::uint32_t block, Slots& slots) 
   if (!slots.host) {
     // Or one was asked for just now.
     if (linger || may_linger()) return Taken::later;
-    session_->counters().drop(DropReason::no_slot);
+    note_dropped(session_->connected() ? DropReason::no_slot : DropReason::disconnected);
     return Taken::none;
   }
   linger_until_ = {};
@@ -89,7 +94,7 @@ void WriteBackJob::commit(std::uint32_t block, Slots slots) {
     if (*slot) filled.slots.push_back(std::move(**slot));
   }
   if (!filled.slots.front().connection->alive()) {
-    session_->counters().drop(DropReason::disconnected);
+    note_dropped(DropReason::disconnected);
     return;
   }
   session_->commit(std::move(filled));
@@ -97,10 +102,25 @@ void WriteBackJob::commit(std::uint32_t block, Slots slots) {
   accepted_.fetch_add(1);
 }
 
-void WriteBackJob::drop(Slots slots) {
+void WriteBackJob::put_back(Slots slots) {
   if (slots.host) session_->put_back(ns_, Tier::host, std::move(*slots.host));
   if (slots.device) session_->put_back(ns_, Tier::device, std::move(*slots.device));
-  session_->counters().drop(DropReason::failed);
+}
+
+void WriteBackJob::drop(Slots slots) {
+  put_back(std::move(slots));
+  note_dropped(DropReason::failed);
+}
+
+void WriteBackJob::note_dropped(DropReason why, std::uint32_t blocks) noexcept {
+  dropped_[static_cast<std::size_t>(why)].fetch_add(blocks);
+  session_->note_dropped(why, blocks);
+}
+
+Drops WriteBackJob::dropped() const noexcept {
+  Drops drops;
+  for (std::size_t i = 0; i < kDropReasons; ++i) drops.blocks[i] = dropped_[i].load();
+  return drops;
 }
 
 CopyJob::Step WriteBackJob::settle(std::uint32_t blocks) noexcept {
@@ -113,7 +133,7 @@ CopyJob::Step WriteBackJob::settle(std::uint32_t blocks) noexcept {
 
 void WriteBackJob::drop_rest() noexcept {
   const std::uint32_t left = work_.blocks - settled_;
-  session_->counters().drop(DropReason::queue_full, left);
+  note_dropped(DropReason::disconnected, left);
   budget_->give(left);
   end();
 }
@@ -126,9 +146,9 @@ void WriteBackJob::end() noexcept {
   ended_changed_.notify_all();
 }
 
-void WriteBackJob::wait() noexcept {
+bool WriteBackJob::wait(Deadline deadline) noexcept {
   std::unique_lock lock(mutex_);
-  ended_changed_.wait(lock, [&] { return ended_; });
+  return ended_changed_.wait_until(lock, deadline, [&] { return ended_; });
 }
 
 bool WriteBackJob::ended() noexcept {

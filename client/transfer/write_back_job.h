@@ -2,6 +2,7 @@
 // what is the same whichever processor copies, and the CPU's.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
@@ -31,10 +32,12 @@ class WriteBackJob : public CopyJob {
   struct Work {
     std::uint32_t first_block = 0;
     std::uint32_t blocks = 0;  // taken from the budget
-    Key before;                // the first block's parent
-    std::vector<Key> keys;     // of `blocks` blocks
-    Proofs proofs;             // likewise
-    PageTable pages;           // its block 0 is first_block
+    // Until when a block without a slot waits for one; none: as long as it may linger.
+    std::optional<Deadline> slots_by;
+    Key before;             // the first block's parent
+    std::vector<Key> keys;  // of `blocks` blocks
+    Proofs proofs;          // likewise
+    PageTable pages;        // its block 0 is first_block
   };
 
   WriteBackJob(std::shared_ptr<session::Session> session,
@@ -43,9 +46,12 @@ class WriteBackJob : public CopyJob {
 
   // Nobody waits for slots any more: what has none now is dropped.
   void hurry() noexcept { hurried_.store(true); }
-  void wait() noexcept;
+  bool waits_for_slots() const noexcept { return work_.slots_by.has_value(); }
+  bool wait(Deadline deadline) noexcept;
   bool ended() noexcept;
   std::uint32_t accepted() const noexcept { return accepted_.load(); }
+  std::uint32_t cached() const noexcept { return cached_.load(); }
+  Drops dropped() const noexcept;
 
  protected:
   struct Slots {
@@ -69,12 +75,19 @@ class WriteBackJob : public CopyJob {
   const PageTable& pages() const noexcept { return work_.pages; }
   const session::NamespaceEntry& ns() const noexcept { return *ns_; }
   const RecordLayout& layout() const noexcept { return ns_->layout; }
+  std::size_t layer_bytes(std::uint32_t layer) const noexcept { return ns_->layers[layer].bytes; }
   bool verify_loads() const noexcept;
-  // Ends the job with what is not settled yet dropped.
+  // Ends the job with what is not settled yet dropped: the client has closed.
   void drop_rest() noexcept;
+  // Counts blocks as dropped.
+  void note_dropped(DropReason why, std::uint32_t blocks = 1) noexcept;
+  // A slot that was not filled.
+  void put_back(Slots slots);
+  // Nothing of the work is to be done.
+  void forget() noexcept { budget_->give(work_.blocks); }
 
  private:
-  bool cached(const Key& key) const noexcept;
+  bool is_cached(const Key& key) const noexcept;
   bool may_linger() noexcept;
   Key key_of(std::uint32_t block) const noexcept { return work_.keys[block]; }
   Key parent_of(std::uint32_t block) const noexcept;
@@ -89,7 +102,8 @@ class WriteBackJob : public CopyJob {
   Deadline linger_until_{};  // none while blocks go on
 
   std::atomic<bool> hurried_{false};
-  std::atomic<std::uint32_t> accepted_{0};
+  std::atomic<std::uint32_t> accepted_{0}, cached_{0};
+  std::array<std::atomic<std::uint32_t>, kDropReasons> dropped_{};
   std::mutex mutex_;
   std::condition_variable ended_changed_;
   bool ended_ = false;

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "core/base/log2_buckets.h"
-#include "core/wire/drop_reason.h"
 #include "daemon/limits.h"
+#include "kvtier/drop_reason.h"
 
 namespace kvtier::daemon {
 namespace {

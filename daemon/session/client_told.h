@@ -5,9 +5,9 @@
 #include <array>
 #include <cstdint>
 
-#include "core/wire/drop_reason.h"
 #include "core/wire/kvtier.capnp.h"
 #include "daemon/telemetry.h"
+#include "kvtier/drop_reason.h"
 #include "kvtier/result.h"
 
 namespace kvtier::daemon {

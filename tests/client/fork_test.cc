@@ -75,6 +75,48 @@ TEST_F(ForkTest, a_client_is_a_miss_in_the_child_and_goes_on_in_the_parent) {
   EXPECT_TRUE(client->flush(soon()));
 }
 
+TEST_F(ForkTest, leases_that_are_asked_for_and_stores_by_layer_are_misses_in_the_child_too) {
+  cache_prompt(prompt);
+  daemon.with([](auto& s) { s.slots_left = {0, 64}; });
+  start_connected();
+  Prefix prefix(ns), other(ns);
+  ASSERT_TRUE(prefix.append(prompt));
+  ASSERT_TRUE(other.append(prompt_of(64, 9000)));
+  RecordPages pages(4, layout.record_bytes);
+  daemon.with([](auto& s) { s.ignored = {Which::LEASE}; });
+  auto asked = cache->lease_async(prefix, {0, 4}, soon());
+  ASSERT_TRUE(asked);
+  bool called = false;
+  asked->on_settled([&] { called = true; });
+  ASSERT_TRUE(daemon.eventually([](const auto& s) { return s.seen.contains(Which::LEASE); }));
+  auto store = cache->begin_store(other, 0, pages.pages());
+  ASSERT_TRUE(store);
+  ASSERT_TRUE(store->layer(0));
+  const int failed_at = in_child([&] {
+    if (cache->lease_async(prefix, {0, 4}, soon()).error().code != Errc::unavailable) return 1;
+    if (cache->begin_store(other, 0, pages.pages()).error().code != Errc::unavailable) return 2;
+    if (cache->state().error().code != Errc::unavailable) return 3;
+    if (cache->wait_open(soon()).error().code != Errc::unavailable) return 4;
+    if (asked->state() != LeaseState::lost || !asked->error() || asked->event_fd()) return 5;
+    if (!asked->settled_at() || asked->wait_ready(soon()) != 0) return 6;
+    if (store->blocks() != 0 || store->layer(1)) return 7;
+    if (auto write = store->commit(); !write.ended() || write.accepted() != 0) return 8;
+    { const auto ended = std::move(*asked); }
+    { const auto ended = std::move(*store); }
+    cache.reset();
+    client.reset();
+    return called ? 9 : 0;
+  });
+  EXPECT_EQ(failed_at, 0);
+  daemon.answer_ignored();
+  EXPECT_EQ(asked->wait_ready(soon()), 4U);
+  ASSERT_TRUE(store->layer(1));
+  ASSERT_TRUE(store->layer(2));
+  auto write = store->commit();
+  write.wait();
+  EXPECT_EQ(write.accepted(), 4U);
+}
+
 TEST_F(ForkTest, a_client_that_is_started_in_the_child_has_nothing_to_do_with_the_parents) {
   cache_prompt(prompt);
   start_connected();

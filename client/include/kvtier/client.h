@@ -5,18 +5,29 @@
 // clang-format off
 //   auto client = kvtier::Client::start({.socket = "/run/kvtier/kvtierd.sock"}).value();
 //   auto cache  = client->open(ns).value();                // a namespace: model, layout, format, tenant
-//   Match hit   = cache->match(tokens);                    // no system call, no pin
-//   auto lease  = cache->lease(tokens, hit.blocks, deadline).value();  // pins; starts disk reads
+//   auto prefix = cache->prefix();                         // grows with its sequence
+//   prefix.append(tokens);
+//   Match hit   = cache->match(prefix);                    // no system call, no pin
+//   auto lease  = cache->lease(prefix, {0, hit.blocks}, deadline).value();  // pins; starts disk reads
 //   auto ready  = lease.wait_ready(deadline);              // leading blocks now in memory
 //   auto load   = lease.load_into(pages, stream).value();  // checks proofs, copies layer by layer
 //   load.wait_layer(0, stream);                            // ... attend to layer 0 ...
 //   auto good   = load.finish();                           // leading blocks that held; recompute the rest
-//   auto write  = cache->write_back(tokens, first_block, pages, stream);  // never blocks
+//   auto write  = cache->write_back(prefix, first_block, pages, stream);  // never blocks
 // clang-format on
 //
-// The engine never waits on the daemon beyond a deadline it passed. With no daemon, everything here
-// is a miss; the client reconnects by itself. All functions are thread safe unless they say
-// otherwise; none throws.
+// Waiting. With no daemon, everything here is a miss; the client reconnects by itself. What waits
+// for the daemon takes a deadline. What takes none waits for nothing, or for copies in memory, and
+// says so. Destructors: Load and WriteBack wait as their own wait does, LayerStore for the layer
+// being copied, Lease and Cache for nothing; the Client ends its two threads, after the step of a
+// copy that they are at and half a second at most for slots to hand back (with a GPU, after what
+// the driver is at).
+//
+// Threads. Client and Cache may be used by any number of threads at once. The handles (Lease, Load,
+// WriteBack, LayerStore), a Prefix and a PagePool are used by one thread at a time, but for the
+// functions that say "any thread", which may run beside each other and beside one other; none may
+// run while the handle is moved or destroyed. Handles may outlive their Cache and their Client.
+// None of it throws. Callbacks come on the session thread (Lease::on_settled) or on any (LogSink).
 //
 // A client does not go through fork(): its threads stay behind. In the child everything of it is a
 // miss (match finds nothing, leases are refused, loads end with no block, write-backs are dropped),
@@ -31,145 +42,24 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "kvtier/deadline.h"
-#include "kvtier/dtype.h"
+#include "kvtier/drop_reason.h"
 #include "kvtier/hint.h"
 #include "kvtier/key.h"
+#include "kvtier/lease.h"
+#include "kvtier/log.h"
 #include "kvtier/match.h"
 #include "kvtier/namespace.h"
-#include "kvtier/page_pool.h"
+#include "kvtier/pages.h"
 #include "kvtier/prefix.h"
 #include "kvtier/record_layout.h"
 #include "kvtier/result.h"
 #include "kvtier/stream.h"
 #include "kvtier/tier.h"
+#include "kvtier/write_back.h"
 
 namespace kvtier {
-
-// The engine's memory for `blocks` blocks, owned by the engine and untouched by it while a load or
-// a write-back that names it is in progress. Exactly one of the three forms:
-struct Pages {
-  // Records as stored (layout().record_bytes each), for an engine that attends to records directly.
-  std::span<std::byte* const> records{};
-  // With records, in a load: a block that lies in the device tier of the client's own GPU is not
-  // copied; Load::records() says where it is.
-  bool in_place = false;
-  // Or pages of a pool by their numbers, converted on the way: one after the other those of a
-  // block, then of the next. A block has block_tokens / pool->page_tokens() of them.
-  const PagePool* pool = nullptr;
-  std::span<const std::uint32_t> numbers{};
-  // Or K and V pages, converted on the way: [layer * blocks + block] ->
-  // [kv_heads][block_tokens][head_dim], of `type` (f32, f16 or bf16). For namespaces whose layers
-  // are alike; without V v_pages is empty.
-  std::span<void* const> k_pages{};
-  std::span<void* const> v_pages{};
-  DType type = DType::f32;
-};
-
-// Blocks first, first + 1, ..., end - 1 of a prefix.
-struct BlockRange {
-  std::uint32_t first = 0;
-  std::uint32_t end = 0;
-};
-
-// A block of a load that did not hold.
-struct BlockFault {
-  std::uint32_t block = 0;  // index in the lease
-  Error error;              // corrupt (proof, header), io or stale
-};
-
-// Copies in flight from leased blocks to an engine's pages. Move only; waits for the copies on
-// destruction.
-class Load {
- public:
-  Load(Load&&) noexcept;
-  Load& operator=(Load&&) noexcept;
-  ~Load();
-
-  // Leading blocks whose header and proof held; only these are copied.
-  std::uint32_t blocks() const noexcept;
-  std::span<const BlockFault> faults() const noexcept;
-  // For pages of records: where each of blocks() is to be attended to. Its page, or, in place, its
-  // slot of the device tier, good as long as the lease is held.
-  std::span<std::byte* const> records() const noexcept;
-
-  // After it, layer `layer` of all blocks() is in the pages for work on `stream`.
-  void wait_layer(std::uint32_t layer, StreamView stream = {});
-  // Whether all copies have ended, so that finish() will not wait.
-  bool ended() const noexcept;
-
-  // Waits for all copies, then asks whether the lease still held after them. Returns the leading
-  // blocks that may be used: blocks(), or 0 if the lease was lost meanwhile (what was copied may be
-  // anything).
-  std::uint32_t finish();
-
- private:
-  friend class Lease;
-  struct State;
-  explicit Load(std::shared_ptr<State> state) noexcept;
-  std::shared_ptr<State> state_;
-};
-
-// A counted hold on blocks of a prefix that follow one another. Move only; released on destruction,
-// at most once. Its block 0 is the first that was asked for.
-class Lease {
- public:
-  Lease(Lease&&) noexcept;
-  Lease& operator=(Lease&&) noexcept;
-  ~Lease();
-
-  // Blocks granted: at most what was asked, perhaps 0.
-  std::uint32_t blocks() const noexcept;
-  // The tier that block `block` was in when it was leased.
-  Tier source(std::uint32_t block) const noexcept;
-
-  // Waits until every granted block is in memory or has failed, at most until `deadline`. Returns
-  // the leading blocks that are in memory; 0 once the lease is lost.
-  std::uint32_t wait_ready(Deadline deadline);
-  // Since when every granted block has been in memory or has failed, or the lease has been lost:
-  // wait_ready() will not wait. None while blocks are on their way.
-  std::optional<Clock::time_point> settled_at() const noexcept;
-
-  // Starts copying the leading blocks that are in memory now, at most as many as `pages` holds.
-  // Errors: stale (lease lost), invalid (pages).
-  Result<Load> load_into(const Pages& pages, StreamView stream = {});
-
-  // Whether the daemon still holds these blocks for us.
-  bool held() const noexcept;
-  void release() noexcept;
-
- private:
-  friend class Cache;
-  friend class Load;
-  struct State;
-  explicit Lease(std::shared_ptr<State> state) noexcept;
-  std::shared_ptr<State> state_;
-};
-
-// Blocks on their way from an engine's pages to the cache. Move only; waits on destruction.
-class WriteBack {
- public:
-  WriteBack(WriteBack&&) noexcept;
-  WriteBack& operator=(WriteBack&&) noexcept;
-  ~WriteBack();
-
-  // Waits until the pages are not read any more. Waits for copies in memory, never for the daemon.
-  void wait() noexcept;
-  // Whether wait() would return at once. It may take longer to get there than with wait(), which
-  // gives up what has no slot yet.
-  bool ended() const noexcept;
-  // After wait(), or once ended(): how many blocks went to the cache; the others were dropped and
-  // counted.
-  std::uint32_t accepted() const noexcept;
-
- private:
-  friend class Cache;
-  struct State;
-  explicit WriteBack(std::shared_ptr<State> state) noexcept;
-  std::shared_ptr<State> state_;
-};
 
 // One namespace as one engine uses it.
 class Cache {
@@ -179,6 +69,13 @@ class Cache {
   virtual const Namespace& ns() const noexcept = 0;
   virtual const NamespaceId& id() const noexcept = 0;
   virtual const RecordLayout& layout() const noexcept = 0;
+
+  // Whether the daemon has opened the namespace. Errors: unavailable (not connected, saying why, or
+  // not answered yet); refused and others as the daemon or the connection said, for good or until
+  // something is changed there. All else here is a miss meanwhile.
+  virtual Result<void> state() const = 0;
+  // Waits until it is open, or refused. Errors: as state(), and deadline.
+  virtual Result<void> wait_open(Deadline deadline) = 0;
 
   // How many leading blocks of a prompt are cached, and where: a look into the shared directory,
   // advisory. Never the block of the last token.
@@ -198,13 +95,30 @@ class Cache {
   // The first `blocks` blocks.
   Result<Lease> lease(std::span<const Token> tokens, std::uint32_t blocks, Deadline deadline);
 
+  // The same without waiting: the lease is `asked` at first, and event_fd() or on_settled() tell
+  // when it is settled or lost. With `deadline` they tell as well: a lease that was not granted by
+  // then is lost, and of one that was granted the leading blocks that have come can be loaded.
+  // Errors: invalid, unavailable (client closed, or forked).
+  virtual Result<Lease> lease_async(const Prefix& prefix, BlockRange range, Deadline deadline) = 0;
+
   // Offers complete blocks first_block, first_block + 1, ... (as many as `pages` holds) of
   // `tokens`, which begins at the prefix's first token and covers them. Blocks already cached are
-  // skipped; with no free slot, no daemon or too much queued, blocks are dropped and counted.
+  // skipped; with no daemon or too much queued, blocks are dropped and counted
+  // (WriteBack::dropped()). A block without a free slot waits for one until `slots_by` (none given:
+  // ClientOptions::slot_wait from now), and other write-backs of this client wait behind it.
   virtual WriteBack write_back(std::span<const Token> tokens, std::uint32_t first_block,
-                               const Pages& pages, StreamView stream = {}) noexcept = 0;
+                               const Pages& pages, StreamView stream = {},
+                               std::optional<Deadline> slots_by = {}) noexcept = 0;
   virtual WriteBack write_back(const Prefix& prefix, std::uint32_t first_block, const Pages& pages,
-                               StreamView stream = {}) noexcept = 0;
+                               StreamView stream = {},
+                               std::optional<Deadline> slots_by = {}) noexcept = 0;
+
+  // The same layer by layer. Errors: invalid (pages, prefix), refused (reading only, or the
+  // namespace is closed), unavailable (no connection, client closed, or forked), no_space (too much
+  // queued).
+  virtual Result<LayerStore> begin_store(const Prefix& prefix, std::uint32_t first_block,
+                                         const Pages& pages,
+                                         std::optional<Deadline> slots_by = {}) = 0;
 
   // Says what is known of the time ahead of blocks of `prefix` (hint.h): of the first 16,384 in
   // `range`, or, of an `ended` one, of the last 4,096. Never waits, and is never a promise: what
@@ -217,6 +131,7 @@ class Cache {
  protected:
   static Lease make_lease(std::shared_ptr<Lease::State> state) noexcept;
   static WriteBack make_write_back(std::shared_ptr<WriteBack::State> state) noexcept;
+  static LayerStore make_layer_store(std::shared_ptr<LayerStore::State> state) noexcept;
 };
 
 struct ClientOptions {
@@ -236,6 +151,13 @@ struct ClientOptions {
   // those that went to disk. It finds accidents, not a writer who means harm (SECURITY.md), and
   // costs a pass over the bytes. Errors of start(): invalid, with a cuda_device.
   bool verify_loads = false;
+  // How long a write-back waits for slots where the daemon has none free yet, as while a tier still
+  // grows; its own `slots_by` comes first. 0: for none, but for 50 ms at most beside the engine,
+  // which ends when the engine waits for its pages. At most an hour.
+  std::chrono::milliseconds slot_wait{0};
+  // What is logged, and to whom; empty: nothing, to nobody.
+  LogSink log = {};
+  LogLevel log_level = LogLevel::info;
 };
 
 struct ClientStats {
@@ -246,6 +168,7 @@ struct ClientStats {
   std::uint64_t leases_lost = 0;
   std::uint64_t blocks_written = 0;
   std::uint64_t blocks_dropped = 0;
+  Drops dropped;  // of those, by reason
   std::uint64_t deadlines_missed = 0;
   std::uint64_t connects = 0;
 };
@@ -253,7 +176,8 @@ struct ClientStats {
 // The connection to a daemon. Owns one session thread and one copy thread.
 class Client {
  public:
-  // Starts connecting and returns at once. Errors: invalid (options).
+  // Starts connecting and returns at once (with a GPU, once its driver is ready). Errors: invalid
+  // (options), unavailable (GPU), io.
   static Result<std::shared_ptr<Client>> start(ClientOptions options);
 
   virtual ~Client() = default;
@@ -262,8 +186,11 @@ class Client {
   // Errors: deadline, with the reason of the last failed attempt; unavailable after fork().
   virtual Result<void> wait_connected(Deadline deadline) = 0;
 
-  // Errors: invalid (the namespace), unavailable (after fork()).
+  // Opens it in the background; Cache::state() says what came of it. Errors: invalid (the
+  // namespace), unavailable (after fork()).
   virtual Result<std::shared_ptr<Cache>> open(const Namespace& ns) = 0;
+  // Waits until the daemon has opened it. Errors: as Cache::wait_open(), too.
+  Result<std::shared_ptr<Cache>> open(const Namespace& ns, Deadline deadline);
 
   // Waits until everything written back before is committed and, where the disk tier admits it,
   // durable. Errors: deadline, unavailable.

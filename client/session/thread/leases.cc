@@ -1,15 +1,25 @@
 #include "client/session/thread/leases.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "client/session/thread/wire_values.h"
 
 namespace kvtier::session {
+namespace {
+
+// False if nobody will use the lease any more.
+bool tell(const Leases::Hold& hold, const std::shared_ptr<Outcome>& outcome,
+          const Result<void>& answer) {
+  return outcome ? outcome->set(answer) : hold->answered(narrowed(answer, Errc::refused));
+}
+
+}  // namespace
 
 void Leases::ask(std::uint32_t handle, const Hold& hold, const std::shared_ptr<Outcome>& outcome) {
   const auto done = [this, hold, outcome](Result<wire::Message::Reader> reply) -> Result<void> {
     if (!reply) {
-      outcome->set(reply.error());
+      tell(hold, outcome, reply.error());
       return {};
     }
     if (!reply->isLeased()) return malformed("something else than a lease");
@@ -44,10 +54,11 @@ Result<void> Leases::take(wire::Leased::Reader leased, const Hold& hold,
     blocks[i].presence =
         blocks[i].slot ? HeldBlocks::Presence::ready : HeldBlocks::Presence::failed;
   }
+  const auto granted = static_cast<std::uint32_t>(blocks.size());
   hold->grant(conversation_.connection(), leased.getLease(), std::move(blocks));
   if (leased.getLease() != 0) leases_[leased.getLease()] = hold;
-  if (!outcome->set({})) {
-    hold->note_usable(0, hold->blocks());
+  if (!tell(hold, outcome, {})) {
+    hold->note_usable(0, granted);
     hold->release();
   }
   return {};
@@ -85,6 +96,27 @@ void Leases::end() {
   for (auto& [id, weak] : std::exchange(leases_, {})) {
     if (const auto hold = weak.lock()) hold->wake();
   }
+}
+
+void Leases::watch(Deadline deadline, const Hold& hold) {
+  if (due_.size() >= prune_at_) {
+    std::erase_if(due_, [](const auto& due) { return due.second.expired(); });
+    prune_at_ = std::max<std::size_t>(64, 2 * due_.size());
+  }
+  due_.emplace(deadline, hold);
+}
+
+void Leases::expire(Clock::time_point now) {
+  while (!due_.empty() && due_.begin()->first <= now) {
+    const auto hold = due_.begin()->second.lock();
+    due_.erase(due_.begin());
+    if (hold) hold->expire();
+  }
+}
+
+std::optional<Clock::time_point> Leases::next_due() const {
+  if (due_.empty()) return std::nullopt;
+  return due_.begin()->first;
 }
 
 }  // namespace kvtier::session

@@ -5,10 +5,14 @@
 //   that is not here any more is nobody's.
 // - A grant that nobody waits for any more is released at once: the daemon must not keep what
 //   nobody will use.
+// - A lease that was asked for without waiting is told of its answer, and of its deadline once that
+//   has passed.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 
 #include "client/session/held_blocks.h"
@@ -25,6 +29,7 @@ class Leases {
   Leases(Conversation& conversation, const MappedExtents& extents)
       : conversation_(conversation), extents_(extents) {}
 
+  // `outcome`: whoever waits; null: the lease is told.
   void ask(std::uint32_t handle, const Hold& hold, const std::shared_ptr<Outcome>& outcome);
   // Errors: malformed.
   Result<void> land(wire::Ready::Reader ready);
@@ -33,6 +38,10 @@ class Leases {
   // The connection has ended.
   void end();
 
+  void watch(Deadline deadline, const Hold& hold);
+  void expire(Clock::time_point now);
+  std::optional<Clock::time_point> next_due() const;
+
  private:
   Result<void> take(wire::Leased::Reader leased, const Hold& hold,
                     const std::shared_ptr<Outcome>& outcome);
@@ -40,6 +49,8 @@ class Leases {
   Conversation& conversation_;
   const MappedExtents& extents_;
   std::unordered_map<std::uint64_t, std::weak_ptr<HeldBlocks>> leases_;
+  std::multimap<Deadline, std::weak_ptr<HeldBlocks>> due_;
+  std::size_t prune_at_ = 64;
 };
 
 }  // namespace kvtier::session

@@ -27,9 +27,9 @@ void Namespaces::open(const Entry& ns) {
   const auto done = [this, ns](Result<wire::Message::Reader> reply) -> Result<void> {
     for (SlotPool& pool : ns->pools) pool.give_up();
     if (!reply) {
-      ns->state = NamespaceEntry::State::refused;
-      ns->refusal = reply.error();
+      ns->refuse(reply.error());
       slots_changed_();
+      if (refused_) refused_(ns);
       for (auto& use : std::exchange(ns->waiting, {})) use(reply.error());
       return {};
     }
@@ -55,7 +55,7 @@ void Namespaces::with_handle(NamespaceEntry& ns, Use use) {
     case NamespaceEntry::State::open:
       return use(ns.handle);
     case NamespaceEntry::State::refused:
-      return use(ns.refusal);
+      return use(ns.refusal());
     default:
       ns.waiting.push_back(std::move(use));
   }
@@ -73,11 +73,10 @@ Namespaces::Entry Namespaces::close(std::uint32_t handle) {
     entries_.erase(found);
   }
   closed->invalidated = true;
-  closed->state = NamespaceEntry::State::refused;
-  closed->refusal = make_error(
-      Errc::refused, "model " + closed->ns.model +
-                         " was invalidated because its weights were updated: load the new ones and "
-                         "open the namespace again");
+  closed->refuse(
+      make_error(Errc::refused, "model " + closed->ns.model +
+                                    " was invalidated because its weights were updated: load the "
+                                    "new ones and open the namespace again"));
   return closed;
 }
 

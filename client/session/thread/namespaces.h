@@ -22,12 +22,14 @@ class Namespaces {
  public:
   using Entry = std::shared_ptr<NamespaceEntry>;
 
-  // `opened`: told of each that is open; `slots_changed`: slots will not come.
+  // `opened`: told of each that is open; `slots_changed`: slots will not come; `refused`: told of
+  // each that the daemon does not open.
   Namespaces(Conversation& conversation, std::function<void(const Entry&)> opened,
-             std::function<void()> slots_changed)
+             std::function<void()> slots_changed, std::function<void(const Entry&)> refused = {})
       : conversation_(conversation),
         opened_(std::move(opened)),
-        slots_changed_(std::move(slots_changed)) {}
+        slots_changed_(std::move(slots_changed)),
+        refused_(std::move(refused)) {}
 
   // Whether it is new.
   std::pair<Entry, bool> find_or_add(const Namespace& ns, std::uint32_t slots_ahead);
@@ -46,6 +48,7 @@ class Namespaces {
   Conversation& conversation_;
   const std::function<void(const Entry&)> opened_;
   const std::function<void()> slots_changed_;
+  const std::function<void(const Entry&)> refused_;
   mutable std::mutex mutex_;
   std::vector<Entry> entries_;
 };

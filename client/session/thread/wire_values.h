@@ -17,6 +17,12 @@ inline Error not_connected() {
   return make_error(Errc::unavailable, "not connected to kvtierd");
 }
 
+// The daemon has more reasons than an engine is told apart.
+inline Result<void> narrowed(const Result<void>& result, Errc other) {
+  if (result || result.error().code == Errc::unavailable) return result;
+  return make_error(other, result.error().message);
+}
+
 inline capnp::Data::Reader data(const void* bytes, std::size_t count) {
   return {static_cast<const kj::byte*>(bytes), count};
 }

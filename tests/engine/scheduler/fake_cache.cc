@@ -129,6 +129,12 @@ std::uint32_t WriteBack::accepted() const noexcept {
   return state_->blocks;
 }
 
+// Never made here.
+struct LayerStore::State {};
+LayerStore::LayerStore(LayerStore&&) noexcept = default;
+LayerStore& LayerStore::operator=(LayerStore&&) noexcept = default;
+LayerStore::~LayerStore() = default;
+
 Result<Lease> Cache::lease(std::span<const Token> tokens, std::uint32_t blocks, Deadline deadline) {
   return lease(tokens, BlockRange{0, blocks}, deadline);
 }
@@ -186,6 +192,12 @@ Result<Lease> FakeCache::lease(std::span<const Token> tokens, BlockRange range, 
   return make_handle(&FakeCache::make_lease, this, std::move(leased), settle_delay);
 }
 
+WriteBack FakeCache::write_back(const Prefix&, std::uint32_t, const Pages&, StreamView,
+                                std::optional<Deadline>) noexcept {
+  ++write_backs_open;
+  return make_handle(&FakeCache::make_write_back, this, 0U, true, write_delay);
+}
+
 void FakeCache::drop(std::size_t nth) {
   for (auto at = records.begin(); at != records.end(); ++at) {
     if (holds[at->first] > 0 || nth-- > 0) continue;
@@ -195,7 +207,7 @@ void FakeCache::drop(std::size_t nth) {
 }
 
 WriteBack FakeCache::write_back(std::span<const Token> tokens, std::uint32_t first_block,
-                                const Pages& pages, StreamView) noexcept {
+                                const Pages& pages, StreamView, std::optional<Deadline>) noexcept {
   const auto keys = chain_keys(id_, layout_.block_tokens, tokens);
   KVTIER_CHECK(first_block + pages.records.size() <= keys.size());
   std::uint32_t accepted = 0;

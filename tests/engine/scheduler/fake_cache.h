@@ -22,7 +22,20 @@ class FakeCache : public Cache {
   using Cache::lease;
   Result<Lease> lease(std::span<const Token> tokens, BlockRange range, Deadline deadline) override;
   WriteBack write_back(std::span<const Token> tokens, std::uint32_t first_block, const Pages& pages,
-                       StreamView stream) noexcept override;
+                       StreamView stream, std::optional<Deadline> slots_by) noexcept override;
+
+  Result<void> state() const override { return {}; }
+  Result<void> wait_open(Deadline) override { return {}; }
+  // The engine names its prompts by their tokens, and stores whole blocks.
+  Match match(const Prefix&) const noexcept override { return {}; }
+  Result<Lease> lease(const Prefix&, BlockRange, Deadline) override { return by_tokens(); }
+  Result<Lease> lease_async(const Prefix&, BlockRange, Deadline) override { return by_tokens(); }
+  WriteBack write_back(const Prefix&, std::uint32_t, const Pages&, StreamView,
+                       std::optional<Deadline>) noexcept override;
+  Result<LayerStore> begin_store(const Prefix&, std::uint32_t, const Pages&,
+                                 std::optional<Deadline>) override {
+    return by_tokens();
+  }
   Result<void> hint(const Prefix& prefix, BlockRange range, const Hint& hint) noexcept override;
 
   std::map<Key, std::vector<std::byte>> records;
@@ -55,6 +68,7 @@ class FakeCache : public Cache {
 
  private:
   std::uint32_t found(std::span<const Token> tokens) const;
+  static Error by_tokens() { return make_error(Errc::invalid, "this cache knows tokens alone"); }
 
   Namespace ns_;
   NamespaceId id_;
