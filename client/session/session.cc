@@ -135,7 +135,6 @@ void Session::note_dropped(DropReason why, std::uint64_t blocks) {
 std::shared_ptr<NamespaceEntry> Session::open(const Namespace& ns) {
   const auto [entry, is_new] = namespaces_.find_or_add(ns, options_.slots_ahead);
   if (!is_new) return entry;
-  for (SlotPool& pool : entry->pools) pool.expect();
   const bool posted = mailbox_.post([this, entry = entry] {
     if (!conversation_.connection()) return give_up(*entry);
     // A welcome may have opened it already.

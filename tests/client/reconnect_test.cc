@@ -27,7 +27,7 @@ class Gate {
   // Until somebody is held.
   void wait() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return inside_ > 0; });
+    EXPECT_TRUE(changed_.wait_until(lock, soon(), [&] { return inside_ > 0; })) << point_;
   }
   void open() {
     const std::lock_guard lock(mutex_);

@@ -11,8 +11,10 @@ std::pair<Namespaces::Entry, bool> Namespaces::find_or_add(const Namespace& ns,
   const std::lock_guard lock(mutex_);
   const auto known = std::ranges::find_if(entries_, [&](const auto& e) { return e->ns == ns; });
   if (known != entries_.end()) return {*known, false};
-  entries_.push_back(std::make_shared<NamespaceEntry>(ns, slots_ahead));
-  return {entries_.back(), true};
+  const auto entry = std::make_shared<NamespaceEntry>(ns, slots_ahead);
+  for (SlotPool& pool : entry->pools) pool.expect();
+  entries_.push_back(entry);
+  return {entry, true};
 }
 
 std::vector<Namespaces::Entry> Namespaces::all() const {

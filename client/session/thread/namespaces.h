@@ -31,7 +31,8 @@ class Namespaces {
         slots_changed_(std::move(slots_changed)),
         refused_(std::move(refused)) {}
 
-  // Whether it is new.
+  // Whether it is new. A new one expects slots before anybody sees it: the session's thread may
+  // open it at once, and says then that it expects none.
   std::pair<Entry, bool> find_or_add(const Namespace& ns, std::uint32_t slots_ahead);
   std::vector<Entry> all() const;
 

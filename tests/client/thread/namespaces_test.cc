@@ -22,6 +22,18 @@ TEST_F(NamespacesTest, ThereIsOneEntryForANamespace) {
   EXPECT_EQ(namespaces.all().size(), 2U);
 }
 
+// Said later, it came after the answer now and then, and no slots were ever asked for.
+TEST_F(NamespacesTest, SlotsAreExpectedFromTheFirstUntilTheAnswer) {
+  const auto ns = namespaces.find_or_add(test::small_namespace(), 8).first;
+  EXPECT_TRUE(ns->pool(Tier::host).expected());
+  namespaces.open(ns);
+  EXPECT_TRUE(ns->pool(Tier::host).expected());
+  said();
+  ASSERT_TRUE(answer([](wire::Message::Builder m) { m.setOpened(kHandle); }));
+  EXPECT_FALSE(ns->pool(Tier::host).expected());
+  EXPECT_EQ(ns->pool(Tier::host).claim(Clock::now()), 8U);
+}
+
 TEST_F(NamespacesTest, WhoWantsAHandleWaitsForTheOpening) {
   const auto ns = namespaces.find_or_add(test::small_namespace(), 8).first;
   namespaces.open(ns);
