@@ -9,6 +9,7 @@
 #include "core/base/shown.h"
 #include "core/terminal/terminal.h"
 #include "core/terminal/units.h"
+#include "engine_adapter/reference/model/weights/capacity.h"
 #include "engine_adapter/reference/tokenizer/utf8.h"
 #include "engine_adapter/warm/dry_run.h"
 #include "engine_adapter/warm/limits.h"
@@ -66,7 +67,7 @@ int fail(const Error& error, int code) {
 }
 
 std::string check_format(const std::string& text) {
-  const auto format = parse_storage_format(text);
+  const auto format = engine::parse_engine_format(text);
   return format ? std::string{} : format.error().message;
 }
 
@@ -100,7 +101,8 @@ void add_options(CLI::App& app, Options& o) {
   app.add_flag("--dry-run", o.dry_run, "Send nothing: list documents and bytes");
   app.add_option("--tokenizer", o.tokenizer,
                  "Of --dry-run: the model's directory, to tell tokens and bytes of KV");
-  app.add_option("--storage-format", o.format, "Of --dry-run: fp8_e4m3, fp8_e5m2, bf16 or f32")
+  app.add_option("--storage-format", o.format,
+                 "Of --dry-run: fp8_e4m3, fp8_e5m2, bf16, f32, int8 or int4")
       ->check(check_format)
       ->capture_default_str();
   app.add_flag("--json", o.json, "The summary as JSON on standard output");

@@ -88,7 +88,8 @@ TEST_P(Fidelity, every_answer_equals_the_one_computed_without_a_cache) {
 
 INSTANTIATE_TEST_SUITE_P(Formats, Fidelity,
                          testing::Values(StorageFormat::fp8_e4m3, StorageFormat::fp8_e5m2,
-                                         StorageFormat::bf16, StorageFormat::f32),
+                                         StorageFormat::bf16, StorageFormat::f32,
+                                         StorageFormat::int8, StorageFormat::int4),
                          [](const auto& format) { return std::string(name(format.param)); });
 
 }  // namespace

@@ -26,6 +26,19 @@ TEST(CapacityTest, kv_of_a_known_shape_takes_what_its_paper_form_says) {
   EXPECT_EQ(plan.formats[0].request_bytes, 2048 * (1_MiB + 4_KiB));
 }
 
+TEST(CapacityTest, int4_takes_little_more_than_half_of_fp8) {
+  const auto plan =
+      plan_capacity(llama_8b(), 1024, {StorageFormat::int8, StorageFormat::int4}, {}).value();
+  EXPECT_EQ(plan.formats[0].token_bytes, 66_KiB);
+  EXPECT_EQ(plan.formats[1].token_bytes, 34_KiB);
+}
+
+TEST(CapacityTest, raw_is_no_format_of_this_engine) {
+  EXPECT_EQ(parse_engine_format("int4").value(), StorageFormat::int4);
+  EXPECT_NE(parse_engine_format("raw").error().message.find("give f32"), std::string::npos);
+  EXPECT_EQ(parse_engine_format("fp4").error().code, Errc::invalid);
+}
+
 TEST(CapacityTest, fewer_kv_heads_take_as_much_less) {
   ModelConfig config = llama_8b();
   std::vector<std::uint64_t> token_bytes;

@@ -172,6 +172,8 @@ TEST(Llama, HasLittleLossInNarrowFormats) {
   EXPECT_LT(error(StorageFormat::bf16), 0.01);
   EXPECT_LT(error(StorageFormat::fp8_e4m3), 0.2);
   EXPECT_LT(error(StorageFormat::fp8_e5m2), 0.4);
+  EXPECT_LT(error(StorageFormat::int8), 0.1);
+  EXPECT_LT(error(StorageFormat::int4), 0.8);
 }
 
 TEST(Llama, SaysWhenThePagePoolIsExhausted) {

@@ -155,6 +155,7 @@ constexpr Checkpoint kWindowed[] = {
 };
 
 constexpr StorageFormat kAllFormats[] = {StorageFormat::fp8_e4m3, StorageFormat::fp8_e5m2,
-                                         StorageFormat::bf16, StorageFormat::f32};
+                                         StorageFormat::bf16,     StorageFormat::f32,
+                                         StorageFormat::int8,     StorageFormat::int4};
 
 }  // namespace kvtier::engine::test

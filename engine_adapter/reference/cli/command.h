@@ -10,9 +10,12 @@
 
 #include "core/base/shown.h"
 #include "engine_adapter/reference/model/instance.h"
+#include "engine_adapter/reference/model/weights/capacity.h"
 #include "engine_adapter/reference/model/weights/loaded_model.h"
 
 namespace kvtier::engine::cli {
+
+inline constexpr const char* kStorageFormats = "fp8_e4m3, fp8_e5m2, bf16, f32, int8 or int4";
 
 inline constexpr int kExitFine = 0;
 inline constexpr int kExitEnvironment = 1;
@@ -24,9 +27,9 @@ inline int fail(const Error& error) {
   return kExitEnvironment;
 }
 
-// Refuses, as usage, what is not the name of a storage format.
+// Refuses, as usage, what is not the name of a storage format of this engine.
 inline std::string check_storage_format(const std::string& text) {
-  const auto format = parse_storage_format(text);
+  const auto format = parse_engine_format(text);
   return format ? std::string{} : format.error().message;
 }
 

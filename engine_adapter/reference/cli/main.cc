@@ -44,7 +44,9 @@ void add_device_option(CLI::App& command, std::string& device) {
 }
 
 void add_storage_format_option(CLI::App& command, std::string& format) {
-  command.add_option("--storage-format", format, "fp8_e4m3, fp8_e5m2, bf16 or f32")
+  command
+      .add_option("--storage-format", format,
+                  std::string(kStorageFormats) + "; the last three on the CPU only")
       ->check(check_storage_format)
       ->capture_default_str();
 }

@@ -60,9 +60,9 @@ void add_options(CLI::App& command, PlanOptions& o) {
       .add_option("--context", o.context, "Tokens of one request; 0: as many as the model takes")
       ->capture_default_str();
   command
-      .add_option("--storage-format", o.formats,
-                  "fp8_e4m3, fp8_e5m2, bf16 or f32; may be given again. fp8_e4m3 and bf16 if left "
-                  "out")
+      .add_option(
+          "--storage-format", o.formats,
+          std::string(kStorageFormats) + "; may be given again. fp8_e4m3 and bf16 if left out")
       ->check(check_storage_format);
   auto* config = command.add_option("--config", o.config, "The tiers of this kvtierd.toml");
   command.add_option("--socket", o.socket, "The tiers of the daemon that listens here")

@@ -23,9 +23,9 @@ void add_options(CLI::App& command, ScoreOptions& o) {
   command.add_option("--model", o.model, "Directory with config.json, tokenizer.json and weights")
       ->required();
   command.add_option("--text-file", o.text_file, "The text to score, UTF-8")->required();
-  command.add_option("--storage-format", o.formats, "fp8_e4m3, fp8_e5m2, bf16 or f32; repeatable")
+  command.add_option("--storage-format", o.formats, std::string(kStorageFormats) + "; repeatable")
       ->check(check_storage_format)
-      ->default_str("all, f32 on the CPU only");
+      ->default_str("all; f32, int8 and int4 on the CPU only");
   command.add_option("--context", o.context, "Tokens of a window; 0: max_position_embeddings")
       ->capture_default_str();
   command
@@ -77,7 +77,7 @@ int score_text(const ScoreOptions& o) {
   const Device device = parse_device(o.device).value();
   std::vector<std::string> formats = o.formats;
   if (formats.empty()) formats = {"fp8_e4m3", "fp8_e5m2", "bf16"};
-  if (o.formats.empty() && !device.cuda) formats.emplace_back("f32");
+  if (o.formats.empty() && !device.cuda) formats.insert(formats.end(), {"f32", "int8", "int4"});
   std::vector<std::pair<std::string, Score>> scores;
   for (const std::string& format : formats) {
     auto instance = Instance::make(**loaded, {.device = device,

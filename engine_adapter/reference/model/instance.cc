@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "engine_adapter/reference/model/llama.h"
+#include "engine_adapter/reference/model/weights/capacity.h"
 #include "engine_adapter/reference/model/weights/random_weights.h"
 #ifdef KVTIER_HAVE_CUDA
 #include "engine_adapter/reference/model/cuda/cuda_instance.h"
@@ -61,6 +62,7 @@ Result<Device> parse_device(const std::string& text) {
 }
 
 Result<Instance> Instance::make(const LoadedModel& loaded, const InstanceOptions& options) {
+  if (auto kept = check_engine_format(options.format); !kept) return kept.error();
   InstanceOptions settled = options;
   if (settled.pool_tokens == 0) settled.pool_tokens = loaded.config.positions_max;
   if (settled.device.cuda && !loaded.config.windows.empty()) {

@@ -341,6 +341,7 @@ TEST_F(GpuLlama, RefusesWhatItHasNoCodeFor) {
   EXPECT_NE(refusal([](ModelConfig& c) { c.heads = 34; }).find("16 query heads"),
             std::string::npos);
   EXPECT_NE(refusal([](ModelConfig&) {}, StorageFormat::f32).find("f32"), std::string::npos);
+  EXPECT_NE(refusal([](ModelConfig&) {}, StorageFormat::int4).find("int4"), std::string::npos);
 }
 
 }  // namespace

@@ -34,6 +34,10 @@ Result<void> check_shape(const ModelConfig& config, const RecordLayout& layout) 
     if (layout.format == StorageFormat::f32) {
       return refuse("the storage format f32; bf16 is as wide as its arithmetic");
     }
+    if (!has_elements(layout.format)) {
+      return refuse(std::string("the storage format ") + name(layout.format) +
+                    "; use fp8_e4m3, fp8_e5m2 or bf16, or --device cpu");
+    }
     return {};
   }
   return refuse("head_dim " + std::to_string(config.head_dim) + "; supported are 64, 96, 128, 256");

@@ -63,6 +63,22 @@ std::vector<TierRoom> rooms(const FormatPlan& plan, std::uint32_t blocks_per_req
 
 }  // namespace
 
+Result<StorageFormat> parse_engine_format(const std::string& text) {
+  auto format = parse_storage_format(text);
+  if (!format) return format;
+  if (auto kept = check_engine_format(*format); !kept) return kept.error();
+  return format;
+}
+
+Result<void> check_engine_format(StorageFormat format) {
+  if (format != StorageFormat::raw) return {};
+  return make_error(
+      Errc::invalid,
+      "the storage format raw is for engines whose pages only they can read, and this "
+      "one has none: give f32 for what loses nothing, or fp8_e4m3, fp8_e5m2, bf16, "
+      "int8 or int4");
+}
+
 const char* attention_kind(const ModelConfig& config) noexcept {
   if (config.kv_heads == config.heads) return "MHA";
   return config.kv_heads == 1 ? "MQA" : "GQA";

@@ -46,6 +46,10 @@ struct CapacityPlan {
   std::vector<FormatPlan> formats;
 };
 
+// The formats that this engine stores in: all but raw. Errors: invalid, naming the choices.
+Result<StorageFormat> parse_engine_format(const std::string& text);
+Result<void> check_engine_format(StorageFormat format);
+
 // One KV head for every query head, one for all, or one for a group of them.
 const char* attention_kind(const ModelConfig& config) noexcept;
 
