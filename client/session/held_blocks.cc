@@ -149,6 +149,7 @@ void HeldBlocks::on_settled(std::function<void()> callback) {
 }
 
 void HeldBlocks::count_lookup(bool granted) const {
+  if (looked_up_ == 0) return;
   Counters& counters = session_->counters();
   std::size_t misses = looked_up_;
   if (granted) {

@@ -47,7 +47,8 @@ class HeldBlocks : public std::enable_shared_from_this<HeldBlocks> {
   std::uint32_t position(std::uint32_t block) const noexcept { return first_ + block; }
   std::span<const std::byte> proof(std::uint32_t block) const noexcept { return proofs_[block]; }
 
-  // Blocks of the prompt that could have been cached, those not asked for too.
+  // Blocks of the prompt that could have been cached, those not asked for too. 0: it is ahead of a
+  // request that is still to come, and no lookup.
   std::uint32_t looked_up() const noexcept { return looked_up_; }
 
   // Session thread.

@@ -51,7 +51,7 @@ inline constexpr milliseconds kPromotionMax{100};
 // it may take as long to do.
 inline constexpr milliseconds kPrefetchPromotionMax{2000};
 inline constexpr milliseconds kPrefetchLeaseMax{30'000};
-inline constexpr std::uint32_t kPrefetchesMax = 8;
+inline constexpr std::uint32_t kPrefetchesMax = 8;  // of one Cache, under way to its GPU
 inline constexpr std::uint32_t kWriteBacksQueuedMax = 1U << 20;
 
 static_assert(kUnsentBytesMax >= 2ULL * kSlotsAheadMax * (1024 * 4 + 256),

@@ -1,6 +1,7 @@
 #include "client/transfer/cache.h"
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 
 #include "client/session/limits.h"
@@ -18,6 +19,22 @@ using session::HeldBlocks;
 template <class Handle, class State, class... Parts>
 Handle make_handle(Handle (*make)(std::shared_ptr<State>) noexcept, Parts&&... parts) {
   return make(std::make_shared<State>(State{std::forward<Parts>(parts)...}));
+}
+
+// What has come to memory of a lease that is ahead of its request; the lease ends with it.
+void queue_prefetched(const std::shared_ptr<HeldBlocks>& hold,
+                      const std::shared_ptr<CopyQueue>& copies, const std::shared_ptr<Gpu>& gpu) {
+  std::uint32_t ready = 0;
+  for (const HeldBlocks::Block& block : hold->snapshot()) {
+    if (block.presence != HeldBlocks::Presence::ready) break;
+    ++ready;
+  }
+  if (ready > 0 && PromotionJob::worthwhile(*hold, 0, ready) && hold->begin_use()) {
+    auto job =
+        std::make_shared<PromotionJob>(hold, 0, ready, gpu, PromotionJob::For::request_to_come);
+    copies->push(CopyQueue::Priority::promotion, std::move(job), session::kPromotionsQueuedMax);
+  }
+  hold->release();
 }
 
 class CacheImpl final : public Cache, public std::enable_shared_from_this<CacheImpl> {
@@ -137,6 +154,8 @@ class CacheImpl final : public Cache, public std::enable_shared_from_this<CacheI
       end = std::min(end, first + wire::kLeaseBlocksMax);
     }
     if (first == end) return {};
+    const bool to_device = hint.kind == HintKind::prefetch && hint.tier == Tier::device;
+    if (to_device && !parts_.session->read_only()) return prefetch_to_device(prefix, first, end);
     const auto keys = prefix.keys().subspan(first, end - first);
     return parts_.session->hint(ns_, {keys.begin(), keys.end()}, hint);
   }
@@ -159,6 +178,29 @@ class CacheImpl final : public Cache, public std::enable_shared_from_this<CacheI
   }
   static WriteBack forked_write_back() {
     return make_handle(&CacheImpl::make_write_back, nullptr, nullptr, Drops{}, of_parent());
+  }
+
+  // Leased as for a request that is still to come, and promoted once they have come to memory.
+  Result<void> prefetch_to_device(const Prefix& prefix, std::uint32_t first, std::uint32_t end) {
+    if (prefetches_->fetch_add(1) >= session::kPrefetchesMax) {
+      --*prefetches_;
+      return make_error(Errc::no_space, "too many prefetches to the device tier are under way");
+    }
+    const auto keys = prefix.keys().subspan(first, end - first);
+    const auto hold = std::make_shared<HeldBlocks>(parts_.session, ns_, first, prefix.parent(first),
+                                                   std::vector(keys.begin(), keys.end()),
+                                                   prefix.proofs().slice(first, end), 0);
+    const auto asked = parts_.session->lease_async(hold, Clock::now() + session::kPrefetchLeaseMax);
+    if (!asked) {
+      --*prefetches_;
+      return asked;
+    }
+    // It is told at the latest when the lease's time is over, and lets go of the lease then.
+    hold->on_settled([hold, copies = parts_.copies, gpu = parts_.gpu, under_way = prefetches_] {
+      queue_prefetched(hold, copies, gpu);
+      --*under_way;
+    });
+    return {};
   }
 
   // Of `matchable` blocks `prefix` has those that are asked for.
@@ -295,6 +337,8 @@ class CacheImpl final : public Cache, public std::enable_shared_from_this<CacheI
 
   const Parts parts_;
   const std::shared_ptr<session::NamespaceEntry> ns_;
+  const std::shared_ptr<std::atomic<std::uint32_t>> prefetches_ =
+      std::make_shared<std::atomic<std::uint32_t>>(0);
 };
 
 void queue_promotion(const std::shared_ptr<HeldBlocks>& hold,

@@ -35,10 +35,13 @@ Namespace of_records() {
 
 class HintsTest : public testing::Test {
  protected:
+  explicit HintsTest(const std::string& device_capacity = "0")
+      : device_capacity_(device_capacity) {}
   void SetUp() override {
     // A disk as slow as ever: 12 MiB take a quarter of a second.
     ::setenv("KVTIER_DISK_BYTES_PER_S", "50000000", 1);
-    daemon_ = std::make_unique<DaemonProcess>(DaemonOptions{.host_capacity = "64MiB",
+    daemon_ = std::make_unique<DaemonProcess>(DaemonOptions{.device_capacity = device_capacity_,
+                                                            .host_capacity = "64MiB",
                                                             .extent_size = "8MiB",
                                                             .disk_capacity = "128MiB",
                                                             .segment_size = "8MiB"});
@@ -104,6 +107,7 @@ class HintsTest : public testing::Test {
     return true;
   }
 
+  const std::string device_capacity_;
   std::unique_ptr<DaemonProcess> daemon_;
   std::shared_ptr<Client> client_;
   std::shared_ptr<Cache> cache_;
@@ -141,6 +145,49 @@ TEST_F(HintsTest, a_load_from_disk_after_a_hint_a_second_ahead_takes_as_long_as_
   show("from disk, hinted a second ahead:", hinted);
   EXPECT_TRUE(as_fast());
   EXPECT_GT(disk.count(), 2 * hinted.count()) << "the disk was no slower";
+}
+
+class DeviceHintsTest : public HintsTest {
+ protected:
+  DeviceHintsTest() : HintsTest("32MiB") {}
+  std::uint64_t in_device() const { return daemon_->status().blocks[index_of(Tier::device)]; }
+  void drop_memory() const {
+    while (in_host() + in_device() != 0)
+      daemon_->drop(TierSet{}.with(Tier::device).with(Tier::host));
+  }
+};
+
+TEST_F(DeviceHintsTest, what_was_prefetched_to_the_device_tier_is_loaded_from_there) {
+  drop_memory();
+  const auto before = daemon_->status();
+  ASSERT_TRUE(cache_->hint(*prefix_, {0, kBlocks}, {HintKind::prefetch, Tier::device}));
+  const auto deadline = soon();
+  while (in_device() != kBlocks && Clock::now() < deadline) ::poll(nullptr, 0, 5);
+  ASSERT_EQ(in_device(), kBlocks);
+  const auto after = daemon_->status();
+  EXPECT_EQ(after.looked_up, before.looked_up) << "it was no lookup";
+  EXPECT_EQ(after.hits, before.hits);
+  EXPECT_EQ(client_->stats().blocks_looked_up, 0U);
+  auto lease = cache_->lease(*prefix_, {0, kBlocks}, soon());
+  ASSERT_TRUE(lease);
+  ASSERT_EQ(lease->blocks(), kBlocks);
+  for (std::uint32_t i = 0; i < kBlocks; ++i) EXPECT_EQ(lease->source(i), Tier::device) << i;
+}
+
+TEST_F(DeviceHintsTest, prefetches_to_the_device_tier_are_bounded_and_end) {
+  drop_memory();
+  bool refused = false;
+  for (int i = 0; i < 64; ++i) {
+    const auto said = cache_->hint(*prefix_, {0, kBlocks}, {HintKind::prefetch, Tier::device});
+    refused = refused || (!said && said.error().code == Errc::no_space);
+  }
+  EXPECT_TRUE(refused);
+  const auto deadline = soon();
+  while (!cache_->hint(*prefix_, {0, 1}, {HintKind::prefetch, Tier::device}) &&
+         Clock::now() < deadline)
+    ::poll(nullptr, 0, 5);
+  while (daemon_->status().leases != 0 && Clock::now() < deadline) ::poll(nullptr, 0, 5);
+  EXPECT_EQ(daemon_->status().leases, 0U);
 }
 
 TEST_F(HintsTest, a_hint_waits_for_nobody_and_survives_the_daemons_end) {

@@ -30,6 +30,7 @@ void Leases::ask(std::uint32_t handle, const Hold& hold, const std::shared_ptr<O
         auto lease = m.initLease();
         lease.setNs(handle);
         lease.setLookedUp(hold->looked_up());
+        lease.setAhead(hold->looked_up() == 0);
         lease.setKeys(data(hold->keys().data(), hold->keys().size() * sizeof(Key)));
       },
       done);
