@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "tests/client/fixture.h"
+#include "tests/daemon/support/forked.h"
 
 namespace kvtier::test {
 namespace {
@@ -15,7 +16,10 @@ class ForkTest : public ClientTest {
   template <class Work>
   static int in_child(Work&& work) {
     const pid_t child = ::fork();
-    if (child == 0) ::_exit(work());
+    if (child == 0) {
+      expect_threads_in_the_child();
+      ::_exit(work());
+    }
     int status = 0;
     const Deadline deadline = soon();
     while (::waitpid(child, &status, WNOHANG) == 0) {

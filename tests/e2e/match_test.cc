@@ -35,6 +35,9 @@ class Match : public testing::Test {
 
 // In strict mode the kernel ends a thread at any system call but read, write and exit.
 TEST_F(Match, a_hit_and_a_miss_make_no_system_call) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "TSan waits for ever for a thread that ends by itself";
+#endif
   const auto unknown = engine::test::random_tokens(200, model_->config.vocab_size, 4);
   std::uint32_t hits = 0, misses = 0;
   std::atomic<bool> finished = false;

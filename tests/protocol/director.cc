@@ -16,6 +16,7 @@
 
 #include "core/base/check.h"
 #include "daemon/limits.h"
+#include "tests/daemon/support/forked.h"
 #include "tests/daemon/support/kvtierd_process.h"
 #include "tests/daemon/support/wire_client.h"
 #include "tests/protocol/bystanders.h"
@@ -35,6 +36,7 @@ pid_t spawn(uid_t user, int nice, const std::function<void()>& work) {
   const pid_t pid = ::fork();
   KVTIER_CHECK(pid >= 0);
   if (pid != 0) return pid;
+  expect_threads_in_the_child();
   ::setpriority(PRIO_PROCESS, 0, nice);
   if (::geteuid() == 0 && user != 0 &&
       (::setgroups(0, nullptr) != 0 || ::setresgid(user, user, user) != 0 ||

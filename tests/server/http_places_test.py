@@ -24,7 +24,7 @@ def raised_limit():
 
 class PlacesTest(unittest.TestCase):
     def serve(self, *options):
-        process = subprocess.Popen(
+        process = self.process = subprocess.Popen(
             [ARGUMENTS.engine, "--threads", "1", "serve", "--model", ARGUMENTS.model, "--port", "0", "--no-cache",
              "--drain-seconds", "0", *options], stdout=subprocess.PIPE, text=True)
         self.addCleanup(self.stop, process)
@@ -73,6 +73,13 @@ class PlacesTest(unittest.TestCase):
         self.assertEqual(self.health(), 200)
         status = self.connect(request).recv(16)
         self.assertTrue(status.startswith(b"HTTP/1.1 503"), status)
+
+    def test_who_is_connected_when_it_ends_does_no_harm(self):
+        # What was to close the connection held on to what was gone: AddressSanitizer says so.
+        self.serve()
+        self.connect()
+        self.assertEqual(self.health(), 200)
+        self.stop(self.process)
 
 
 if __name__ == "__main__":

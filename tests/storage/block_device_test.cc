@@ -186,8 +186,10 @@ TEST_P(BlockDeviceTest, WaitEndsAtItsTimeWithNothingToReap) {
 
 TEST_P(BlockDeviceTest, TransfersOfEveryPriorityComplete) {
   using Priority = BlockDevice::Priority;
+  std::uint64_t at = 0;
   for (const Priority priority : {Priority::scrub, Priority::write, Priority::read}) {
-    auto one = transfer(0, 0, 4096, 1);
+    auto one = transfer(0, at, 4096, 1);
+    at += 4096;
     one.priority = priority;
     device_->read(one);
   }

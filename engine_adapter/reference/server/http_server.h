@@ -48,9 +48,9 @@ class HttpServer {
       : options_(options),
         service_(service),
         metrics_(metrics),
-        places_(options.connections_max + kSparePlaces),
         acceptor_(strand_),
-        drain_end_(strand_) {}
+        drain_end_(strand_),
+        places_(options.connections_max + kSparePlaces) {}
 
   void wait_for_signal(boost::asio::signal_set& signals);
   void end_if_drained();
@@ -62,7 +62,6 @@ class HttpServer {
   const HttpOptions options_;
   Service& service_;
   ServerMetrics& metrics_;
-  ConnectionPlaces places_;
   std::atomic<std::uint32_t> answering_{0};
   std::atomic<bool> draining_{false};
   boost::asio::io_context io_;
@@ -70,6 +69,7 @@ class HttpServer {
   boost::asio::strand<boost::asio::io_context::executor_type> strand_ = make_strand(io_);
   boost::asio::ip::tcp::acceptor acceptor_;
   boost::asio::steady_timer drain_end_;
+  ConnectionPlaces places_;  // after io_: what closes a connection has a strand of it
 };
 
 }  // namespace kvtier::engine::server

@@ -147,11 +147,11 @@ TEST_F(Standstill, of_a_disk_is_noticed_by_nobody_who_needs_no_disk) {
   constexpr std::chrono::seconds kTime{5};
   work_for(kTime);
   EXPECT_GT(stored, 10U);
-  // Others may keep this machine busy, so what counts is the thread's own time, and that it has
-  // waited for nothing that stands still.
+  // Others may keep this machine busy, so what counts is the thread's own time, and that it, and
+  // who asked it, have waited for nothing that stands still: it does so to the end.
   EXPECT_LT(cpu_max, 0.05);
   EXPECT_LT(turn_max, std::chrono::duration<double>(kTime).count() / 6);
-  EXPECT_LT(percentile(1), 1000.0 * static_cast<double>(kTime.count()) / 6);
+  EXPECT_LT(percentile(1), 1000.0 * static_cast<double>(kTime.count()) / 2);
   expect_that_all_is_given_back_once_the_disk_goes_on();
 }
 

@@ -135,6 +135,7 @@ TEST_F(AnswersTest, AForkHasWhatItComesFromAndDrawsWithASeedOfItsOwn) {
   EXPECT_EQ(fork->sampler.options().seed, 9U);
   EXPECT_EQ(fork->sequence->length(), 40U);
   EXPECT_EQ(fork->sequence->page(1), from.sequence->page(1)) << "complete blocks are common";
+  ASSERT_TRUE(fork->sequence->reserve(41)) << "the open one gets a page as it goes on";
   EXPECT_NE(fork->sequence->page(2), from.sequence->page(2));
   parts.requests.cancel_all();
 }

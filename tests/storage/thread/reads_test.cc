@@ -73,7 +73,8 @@ TEST_F(ReadsTest, NoMoreAreInFlightThanMayBeAndTheOthersWait) {
   const auto before = faults.started().reads;
   faults.hold();
   std::vector<Told> told(options.reads_in_flight_max + 2);
-  for (auto& one : told) reads.take(read_of(record, {0, 3}, one));
+  std::uint32_t slot = 0;  // each reads into its own
+  for (auto& one : told) reads.take(read_of(record, {0, 3}, one, ++slot));
   start();
   EXPECT_EQ(faults.started().reads - before, options.reads_in_flight_max);
   EXPECT_TRUE(reads.is_waiting());
