@@ -31,6 +31,7 @@ ARROWS = {
     "client/transfer/": ["core/", "client/include/", "client/session/", "kernels/"],
     "client/c/": ["core/", "client/include/"],
     "client/cuda/": ["core/", "client/include/", "client/session/", "client/transfer/", "kernels/"],
+    "client/python/": ["core/include/", "client/include/"],
     "storage/memory/": ["core/"],
     "storage/device/": ["core/"],
     "storage/index/": ["core/", "storage/memory/", "storage/device/"],

@@ -1,5 +1,6 @@
 """A kvtierd with an HTTP listener on a free port and a directory of its own."""
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -23,19 +24,20 @@ huge_pages = false
 directory = "{work}/disk"
 capacity = "{disk}"
 segment_size = "8MiB"
+{more}
 """
 
 
 class ServedDaemon:
-    def __init__(self, program, scratch, device="4MiB", host="32MiB", disk="256MiB"):
+    def __init__(self, program, scratch, device="4MiB", host="32MiB", disk="256MiB", more="", env=None):
         # The disk tier wants a real file system, which /tmp may not be.
         self.work = pathlib.Path(tempfile.mkdtemp(prefix="kvtier-", dir=pathlib.Path(scratch).resolve()))
         self.socket = self.work / "kvtierd.sock"
         config = self.work / "kvtierd.toml"
-        config.write_text(CONFIG.format(work=self.work, device=device, host=host, disk=disk))
+        config.write_text(CONFIG.format(work=self.work, device=device, host=host, disk=disk, more=more))
         self.log = self.work / "log"
         with open(self.log, "wb") as log:
-            self.process = subprocess.Popen([program, "--config", config], stderr=log)
+            self.process = subprocess.Popen([program, "--config", config], stderr=log, env={**os.environ, **(env or {})})
         port = self.wait(lambda: re.search(r"http: listening on 127\.0\.0\.1:(\d+)", self.log.read_text()))
         self.url = f"http://127.0.0.1:{port[1]}"
         self.wait(self.ready)
