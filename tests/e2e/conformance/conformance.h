@@ -49,7 +49,9 @@ inline EnginePool::Bound bound_of(StorageFormat format) {
     case StorageFormat::int8:
       return {kPage, 1.0 / 200};
     case StorageFormat::int4:
-      return {kPage, 1.0 / 8};  // one end of the range is a step shorter
+      // The end of the range with the other sign is a step of eight shorter, and a scale is rounded
+      // by up to a sixteenth.
+      return {kPage, 1 - 7.0 / 8 * 15 / 16};
     default:
       return {};
   }
