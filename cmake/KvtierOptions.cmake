@@ -11,6 +11,13 @@ target_compile_options(kvtier_options INTERFACE
   "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-restrict;-Wno-maybe-uninitialized>")
 target_include_directories(kvtier_options INTERFACE ${CMAKE_SOURCE_DIR})
 
+# Several sources in one compilation (the presets of tests): three quarters of a compilation are headers. In such a one
+# GCC takes a source for a header, and warns of what it says of its own unnamed namespace.
+if(CMAKE_UNITY_BUILD)
+  target_compile_options(kvtier_options INTERFACE
+    "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-subobject-linkage>")
+endif()
+
 set(KVTIER_SANITIZE "" CACHE STRING "Sanitizers to build with, e.g. address,undefined or thread")
 if(KVTIER_SANITIZE)
   add_compile_options(-fsanitize=${KVTIER_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)

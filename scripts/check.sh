@@ -9,7 +9,7 @@
 #   fuzz      each libFuzzer target for a minute
 #   coverage  how many of the lines of each folder the tests run
 #   systemd   the packages, installed, used, upgraded and removed in a real systemd; as root
-#   tidy      clang-tidy over every source, with the analyzer
+#   tidy      clang-tidy over every source
 #
 #   --record  writes the table to docs/internals/checks.md, with date, machine and commit; of a part that was not run,
 #             what was written before stays

@@ -2,7 +2,7 @@
 """Runs clang-tidy 14 over the sources, as .clang-tidy says.
 
   scripts/tidy.py              what a change touched, and a share of the rest, without the analyzer and the tests
-  scripts/tidy.py --all        everything
+  scripts/tidy.py --all        everything; with --together, those sources at once that the build compiles at once
   scripts/tidy.py FILE ...     these
 
 The share goes round: with every commit it is another one, and after as many commits as there are shares all files had
@@ -23,6 +23,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHARES = 20
+TOGETHER = re.compile(r'^#include "(.*)"$', re.M)
 FINDING = re.compile(r"^(\S+?):(\d+):(\d+): (?:error|warning): .*\[[\w.,-]+\]$")
 
 
@@ -38,15 +39,29 @@ def git(*arguments):
 
 
 def compiled_sources(build):
-    """The sources of ours that the build compiles, each with one of its commands."""
+    """The sources of ours that the build compiles, each with one of its commands. One that is compiled together with
+    others has theirs, with its own name in place of the file that includes them."""
     database = build / "compile_commands.json"
     if not database.exists():
         fail(f"{database} is missing: cmake --preset test && cmake --build --preset test")
     commands = {}
     for entry in json.loads(database.read_text()):
         path = pathlib.Path(entry["file"])
-        if path.is_relative_to(ROOT) and not path.is_relative_to(build):
-            commands.setdefault(str(path.relative_to(ROOT)), entry)
+        together = TOGETHER.findall(path.read_text()) if path.is_relative_to(build) and "Unity" in path.parts else None
+        for source in map(pathlib.Path, together or [path]):
+            if source.is_relative_to(ROOT) and not source.is_relative_to(build):
+                own = {**entry, "file": str(source), "command": entry["command"].replace(str(path), str(source))}
+                commands.setdefault(str(source.relative_to(ROOT)), own)
+    return dict(sorted(commands.items()))
+
+
+def compiled_at_once(build):
+    """What the compiler is called for: sources of ours, and the files that include several of them."""
+    commands = {}
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        path = pathlib.Path(entry["file"])
+        if path.is_relative_to(ROOT) and ("Unity" in path.parts or not path.is_relative_to(build)):
+            commands[str(path.relative_to(ROOT))] = entry
     return dict(sorted(commands.items()))
 
 
@@ -116,6 +131,7 @@ class Tidy:
 def arguments_given():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--all", action="store_true", help="every source")
+    parser.add_argument("--together", action="store_true", help="a third of the time; says nothing of a source alone")
     parser.add_argument("--analyzer", action="store_true", help="with clang-analyzer-*, which takes three times as long")
     parser.add_argument("--base", help="the commit that the change began at")
     parser.add_argument("--budget-s", type=float, help="begin with no further source after so many seconds")
@@ -143,6 +159,8 @@ def main():
     arguments = arguments_given()
     build = arguments.build.resolve()
     sources = compiled_sources(build)
+    if arguments.together:
+        sources = compiled_at_once(build)
     chosen = chosen_sources(arguments, sources)
     if unknown := [source for source in chosen if source not in sources]:
         fail(f"the build does not compile {' '.join(unknown)}")
@@ -150,7 +168,9 @@ def main():
         print(*chosen, sep="\n")
         return 0
     program = shutil.which("clang-tidy-14") or fail("clang-tidy-14 was not found: apt-get install clang-tidy-14")
-    options = [] if arguments.analyzer else ["--checks=-clang-analyzer-*"]
+    without = [] if arguments.analyzer else ["-clang-analyzer-*"]
+    without += ["-bugprone-suspicious-include"] if arguments.together else []
+    options = [f"--checks={','.join(without)}"] if without else []
     tidy = Tidy(program, one_command_each(build, sources), options, arguments.budget_s)
     begun = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:

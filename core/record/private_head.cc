@@ -19,10 +19,6 @@ constexpr std::uint64_t kHeaderBytesMax =
              kRecordAlignment) +
     kRecordAlignment;
 
-Error corrupt(const std::string& what) {
-  return make_error(Errc::corrupt, "record: " + what);
-}
-
 // Reads shared memory once. Without the barrier the compiler may take what is asked of the copy
 // from the source instead, where it can be something else by then.
 void copy_once(std::byte* to, const std::byte* from, std::size_t count) noexcept {
@@ -59,13 +55,17 @@ bool sizes_hold(const RecordHeader& header, std::size_t bytes) noexcept {
 
 }  // namespace
 
+Error corrupt_record(std::string_view what) {
+  return make_error(Errc::corrupt, "record: " + std::string(what));
+}
+
 Result<void> PrivateHead::read(std::span<const std::byte> record) {
-  if (record.size() < sizeof(RecordHeader)) return corrupt("shorter than its header");
+  if (record.size() < sizeof(RecordHeader)) return corrupt_record("shorter than its header");
   bytes_.resize(sizeof header_);
   copy_once(bytes_.data(), record.data(), sizeof header_);
   std::memcpy(&header_, bytes_.data(), sizeof header_);
-  if (!version_is_known(header_)) return corrupt("magic or version");
-  if (!sizes_hold(header_, record.size())) return corrupt("sizes");
+  if (!version_is_known(header_)) return corrupt_record("magic or version");
+  if (!sizes_hold(header_, record.size())) return corrupt_record("sizes");
   bytes_.resize(header_.header_bytes);
   copy_once(bytes_.data() + sizeof header_, record.data() + sizeof header_,
             bytes_.size() - sizeof header_);
@@ -76,7 +76,7 @@ Result<void> PrivateHead::read(std::span<const std::byte> record) {
 
 Result<void> PrivateHead::read(std::span<const std::byte> record, const RecordLayout& layout) {
   if (layout.scales_offset < sizeof header_ || record.size() < layout.scales_offset)
-    return corrupt("shorter than its header");
+    return corrupt_record("shorter than its header");
   bytes_.resize(layout.scales_offset);
   copy_once(bytes_.data(), record.data(), bytes_.size());
   std::memcpy(&header_, bytes_.data(), sizeof header_);
@@ -89,18 +89,19 @@ Result<void> PrivateHead::read(std::span<const std::byte> record, const RecordLa
 }
 
 Result<void> PrivateHead::names(const RecordLayout& layout, const BlockIdentity& identity) const {
-  if (!version_is_known(header_)) return corrupt("magic or version");
+  if (!version_is_known(header_)) return corrupt_record("magic or version");
   if (header_.header_bytes != layout.header_bytes || header_.record_bytes != layout.record_bytes ||
       header_.payload_bytes != layout.payload_bytes ||
       header_.proof_offset != layout.proof_offset ||
       header_.scales_offset != layout.scales_offset || header_.token_count != layout.block_tokens ||
       header_.digest_bytes != layout.digest_bytes || header_.extra_bytes > layout.extra_bytes_max) {
-    return corrupt("sizes are not this namespace's");
+    return corrupt_record("sizes are not this namespace's");
   }
-  if (header_.ns != identity.ns) return corrupt("another namespace");
-  if (header_.key != identity.key) return corrupt("another key");
-  if (header_.parent != identity.parent) return corrupt("another parent");
-  if (header_.block_index != identity.block_index) return corrupt("another place in its prefix");
+  if (header_.ns != identity.ns) return corrupt_record("another namespace");
+  if (header_.key != identity.key) return corrupt_record("another key");
+  if (header_.parent != identity.parent) return corrupt_record("another parent");
+  if (header_.block_index != identity.block_index)
+    return corrupt_record("another place in its prefix");
   return {};
 }
 
@@ -110,7 +111,7 @@ Result<void> PrivateHead::proves(const RecordLayout& layout, const BlockIdentity
   const auto ours = this->proof();
   if (ours.size() == proof.size() && std::memcmp(ours.data(), proof.data(), proof.size()) == 0)
     return {};
-  return corrupt("proof: another block under the same key");
+  return corrupt_record("proof: another block under the same key");
 }
 
 bool PrivateHead::key_follows() const noexcept {
@@ -136,11 +137,11 @@ std::uint64_t PrivateHead::header_checksum() const noexcept {
 
 Result<void> PrivateHead::holds(std::span<const std::byte> record) const {
   KVTIER_CHECK(bytes_.size() == header_.header_bytes && header_.record_bytes <= record.size());
-  if (header_.header_checksum != header_checksum()) return corrupt("header checksum");
-  if (!key_follows()) return corrupt("key does not follow from its proof");
+  if (header_.header_checksum != header_checksum()) return corrupt_record("header checksum");
+  if (!key_follows()) return corrupt_record("key does not follow from its proof");
   if (header_.payload_checksum !=
       xxh3_64(record.subspan(header_.header_bytes, header_.payload_bytes))) {
-    return corrupt("payload checksum");
+    return corrupt_record("payload checksum");
   }
   return {};
 }
@@ -151,7 +152,7 @@ Result<void> PrivateHead::seal(std::span<std::byte> record) {
       xxh3_64(record.subspan(header_.header_bytes, header_.payload_bytes));
   // A record that does not hold is not made one that does.
   if (header_.payload_checksum != 0 && header_.payload_checksum != payload)
-    return corrupt("payload checksum");
+    return corrupt_record("payload checksum");
   header_.payload_checksum = payload;
   std::memcpy(bytes_.data(), &header_, sizeof header_);
   header_.header_checksum = header_checksum();

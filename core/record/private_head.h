@@ -10,11 +10,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "core/record/record.h"
 
 namespace kvtier {
+
+// Errc::corrupt, with `what` of a record is wrong.
+Error corrupt_record(std::string_view what);
 
 class PrivateHead {
  public:

@@ -6,13 +6,6 @@
 #include "core/record/private_head.h"
 
 namespace kvtier {
-namespace {
-
-Error corrupt(const std::string& what) {
-  return make_error(Errc::corrupt, "record: " + what);
-}
-
-}  // namespace
 
 void write_header(std::span<std::byte> record, const RecordLayout& layout,
                   const BlockIdentity& identity, std::span<const std::byte> proof) noexcept {
@@ -61,8 +54,8 @@ Result<void> verify_checksums(std::span<const std::byte> record, const Namespace
                               const Key& key) {
   const auto header = verify_found(record);
   if (!header) return header.error();
-  if (header->ns != ns) return corrupt("another namespace");
-  if (header->key != key) return corrupt("another key");
+  if (header->ns != ns) return corrupt_record("another namespace");
+  if (header->key != key) return corrupt_record("another key");
   return {};
 }
 

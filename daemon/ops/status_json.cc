@@ -83,7 +83,7 @@ Json of(const Snapshot::DiskView& disk) {
 }
 
 Json of(const Snapshot::GpuView& gpu) {
-  return {{"uuid", to_string(gpu.uuid)},
+  return {{"uuid", kvtier::to_string(gpu.uuid)},
           {"number", gpu.number},
           {"name", gpu.name},
           {"used_bytes", gpu.used_bytes},

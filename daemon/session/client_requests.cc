@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "daemon/limits.h"
+#include "daemon/session/wire_values.h"
 
 namespace kvtier::daemon {
 namespace {
@@ -12,10 +13,6 @@ constexpr std::uint16_t kNotKnown = OpenNamespaces::kNotKnown;
 
 std::span<const std::byte> bytes_of(capnp::Data::Reader data) {
   return {reinterpret_cast<const std::byte*>(data.begin()), data.size()};
-}
-
-Error malformed(const std::string& what) {
-  return make_error(Errc::malformed, "request: " + what);
 }
 
 // Copies `count` values of 16 or 4 bytes, which lie unaligned in the frame.

@@ -8,15 +8,9 @@
 #include <utility>
 
 #include "daemon/peers/rights.h"
+#include "daemon/session/wire_values.h"
 
 namespace kvtier::daemon {
-namespace {
-
-Error malformed(const std::string& what) {
-  return make_error(Errc::malformed, "request: " + what);
-}
-
-}  // namespace
 
 Session::Session(SessionId id, ProcessId process, Peer peer, Socket socket, SessionContext& context,
                  Doomed doomed)

@@ -1,13 +1,19 @@
-// Values as they lie in messages.
+// Values as they lie in messages, and the word for a message that makes no sense.
 #pragma once
 
 #include <cstring>
 #include <optional>
+#include <string>
 
 #include "core/wire/frame.h"
 #include "kvtier/key.h"
+#include "kvtier/result.h"
 
 namespace kvtier::daemon {
+
+inline Error malformed(const std::string& what) {
+  return make_error(Errc::malformed, "request: " + what);
+}
 
 template <class Digest>
 capnp::Data::Reader data_of(const Digest& digest) {

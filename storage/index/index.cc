@@ -26,8 +26,8 @@ namespace {
 
 // In the order in which the families are opened; a batch names them by this number, which is also
 // RocksDB's own as long as they are made in this order.
-enum Family : std::uint32_t { kRecords, kStamps, kNamespaces, kMeta, kFamilies };
-constexpr const char* kFamilyNames[kFamilies] = {"default", "lru", "ns", "meta"};
+enum Family : std::uint32_t { kRecords, kStamps, kNamespaces, kMeta };
+constexpr const char* kFamilyNames[kIndexFamilies] = {"default", "lru", "ns", "meta"};
 constexpr const char* kStoreKey = "store";
 constexpr const char* kCompleteKey = "complete";
 

@@ -16,11 +16,10 @@ namespace {
 
 constexpr std::uint64_t kWriteBufferBytes = 512_KiB;
 constexpr int kWriteBuffers = 2;
-constexpr std::uint64_t kFamilies = 4;
 constexpr std::uint64_t kManifestBytes = 1_MiB;
 
 // The write-ahead log holds no more than the buffers that were not flushed yet, and a batch.
-constexpr std::uint64_t kWalBytesMax = kFamilies * kWriteBuffers * kWriteBufferBytes + 1_MiB;
+constexpr std::uint64_t kWalBytesMax = kIndexFamilies * kWriteBuffers * kWriteBufferBytes + 1_MiB;
 // Two manifests while one follows the other; OPTIONS, LOCK and CURRENT are small. A flush is
 // written before its table is counted.
 constexpr std::uint64_t kUnseenBytes =

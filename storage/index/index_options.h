@@ -12,6 +12,7 @@
 
 namespace kvtier::storage {
 
+inline constexpr std::uint64_t kIndexFamilies = 4;
 inline constexpr std::uint64_t kIndexCacheBytes = 8_MiB;
 
 // How `bytes_max` is divided. Tables have a bound that RocksDB keeps by itself (a compaction that

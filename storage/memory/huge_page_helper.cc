@@ -23,7 +23,7 @@ namespace {
 
 // Between pieces the process looks whether it is still wanted. Each costs a flush of all
 // processors' page lists, which can take a tenth of a second.
-constexpr std::uint64_t kPiece = 1_GiB;
+constexpr std::uint64_t kHelpedBytes = 1_GiB;
 
 using Count = std::atomic<std::uint64_t>;
 static_assert(Count::is_always_lock_free);
@@ -68,9 +68,9 @@ bool something_new(int socket) {
 bool give_pages(const Request& request, int socket) {
   auto mapping = Mapping::map(request.memory.get(), request.bytes, Mapping::Access::read_write);
   if (!mapping) return false;
-  for (std::uint64_t at = 0; at < request.bytes; at += kPiece) {
+  for (std::uint64_t at = 0; at < request.bytes; at += kHelpedBytes) {
     if (something_new(socket)) return false;
-    fill_with_huge_pages(mapping->bytes().subspan(at, std::min(kPiece, request.bytes - at)));
+    fill_with_huge_pages(mapping->bytes().subspan(at, std::min(kHelpedBytes, request.bytes - at)));
   }
   return true;
 }

@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 
+#include "kvtier/deadline.h"
 #include "kvtier/tier.h"
 #include "tests/daemon/support/service_manager.h"
 
@@ -27,6 +28,11 @@ struct DaemonOptions {
   bool kept = false;   // a manager keeps its memory over restarts
   std::string more{};  // of the configuration: sections of their own
 };
+
+// Long after whatever a test waits for.
+inline Deadline soon() {
+  return Clock::now() + std::chrono::seconds(30);
+}
 
 struct DaemonStatus {
   std::array<std::uint64_t, kTiers> hits{}, blocks{}, used_bytes{}, taken_bytes{}, cap_bytes{},

@@ -15,6 +15,8 @@
 
 namespace kvtier::e2e {
 
+inline constexpr auto kFormat = StorageFormat::fp8_e4m3;  // where a test is not about formats
+
 inline constexpr std::uint32_t kChunkTokens = 64;
 inline constexpr std::uint32_t kPoolPages = 64;
 

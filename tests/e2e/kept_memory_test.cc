@@ -15,7 +15,6 @@ namespace kvtier::e2e {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto kFormat = StorageFormat::fp8_e4m3;
 constexpr std::uint32_t kAnswerTokens = 3;
 
 // Where extents are mapped in this process.

@@ -15,10 +15,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-Deadline soon() {
-  return Clock::now() + 30s;
-}
-
 template <class Holds>
 bool comes_to_hold(Clock::duration within, Holds&& holds) {
   const auto deadline = Clock::now() + within;

@@ -13,8 +13,6 @@
 namespace kvtier::e2e {
 namespace {
 
-constexpr auto kFormat = StorageFormat::fp8_e4m3;
-
 class Match : public testing::Test {
  protected:
   Match() : model_(engine::test::TestModel::make_small()) {

@@ -11,7 +11,6 @@ namespace kvtier::e2e {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto kFormat = StorageFormat::fp8_e4m3;
 constexpr auto kDeadline = 200ms;
 // For the computation itself and a loaded machine; an unbounded wait would be far beyond it.
 constexpr auto kSlack = 10s;

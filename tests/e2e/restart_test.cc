@@ -12,7 +12,6 @@ namespace kvtier::e2e {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto kFormat = StorageFormat::fp8_e4m3;
 constexpr std::uint32_t kAnswerTokens = 2;
 
 TEST(Restart, usage_and_blocks_on_disk_are_restored_and_the_cap_still_holds) {

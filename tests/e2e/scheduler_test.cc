@@ -13,7 +13,6 @@ namespace kvtier::e2e {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto kFormat = StorageFormat::fp8_e4m3;
 constexpr std::uint32_t kPages = 40;
 
 class Waiting final : public engine::RequestListener {

@@ -9,12 +9,6 @@
 namespace kvtier::kernels {
 namespace {
 
-constexpr std::byte kPoison{0xA5};
-constexpr StorageFormat kFormats[] = {StorageFormat::fp8_e4m3, StorageFormat::fp8_e5m2,
-                                      StorageFormat::bf16,     StorageFormat::f32,
-                                      StorageFormat::int8,     StorageFormat::int4};
-constexpr DType kPageTypes[] = {DType::f32, DType::f16, DType::bf16};
-
 // Some blocks' pages of one type, and a record for each, all poisoned.
 struct Blocks {
   Blocks(const KvShape& kv_shape, std::uint32_t count, DType type)

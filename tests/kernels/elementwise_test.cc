@@ -29,7 +29,6 @@ TEST_P(Elementwise, RmsNormMatchesItsFormula) {
 }
 
 TEST_P(Elementwise, LogSumExpMatchesItsFormulaAndPassesOverNan) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   for (const std::size_t count : {1, 3, 16, 17, 1000, 128'256}) {
     constexpr std::size_t kRows = 3;

@@ -10,7 +10,6 @@ namespace {
 
 constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::fp8_e4m3, DType::fp8_e5m2};
 constexpr DType kNarrowTypes[] = {DType::f16, DType::bf16, DType::fp8_e4m3, DType::fp8_e5m2};
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 class Formats : public EveryIsa {
  protected:

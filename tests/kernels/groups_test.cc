@@ -8,7 +8,6 @@
 namespace kvtier::kernels {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLargest = std::numeric_limits<float>::max();
 
 // One block of 16 tokens of one head of 64, as K and as V; what is not given is 0. Groups of V are

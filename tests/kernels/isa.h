@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -11,6 +12,8 @@
 #include "kernels/table.h"
 
 namespace kvtier::kernels {
+
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 class EveryIsa : public testing::TestWithParam<const char*> {
  protected:

@@ -9,6 +9,12 @@
 
 namespace kvtier::kernels {
 
+inline constexpr std::byte kPoison{0xA5};  // what was not written
+inline constexpr StorageFormat kFormats[] = {StorageFormat::fp8_e4m3, StorageFormat::fp8_e5m2,
+                                             StorageFormat::bf16,     StorageFormat::f32,
+                                             StorageFormat::int8,     StorageFormat::int4};
+inline constexpr DType kPageTypes[] = {DType::f32, DType::f16, DType::bf16};
+
 struct KvShape {
   std::uint32_t kv_heads = 2;
   std::uint32_t head_dim_k = 64;

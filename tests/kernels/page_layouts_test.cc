@@ -10,12 +10,6 @@
 namespace kvtier::kernels {
 namespace {
 
-constexpr std::byte kPoison{0xA5};
-constexpr StorageFormat kFormats[] = {StorageFormat::fp8_e4m3, StorageFormat::fp8_e5m2,
-                                      StorageFormat::bf16,     StorageFormat::f32,
-                                      StorageFormat::int8,     StorageFormat::int4};
-constexpr DType kPageTypes[] = {DType::f32, DType::f16, DType::bf16};
-
 // Where K and V lie in one allocation, in numbers.
 struct Layout {
   const char* name;

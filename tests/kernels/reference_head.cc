@@ -34,8 +34,8 @@ float largest_magnitude(const std::vector<float>& values) {
 }
 
 // Where integers and scales of one head lie.
-struct Groups {
-  explicit Groups(const HeadShape& shape) : of(shape) {
+struct GroupsOfHead {
+  explicit GroupsOfHead(const HeadShape& shape) : of(shape) {
     if (!shape.v) {
       while (tokens < 16 && tokens * 2 <= shape.tokens) tokens *= 2;
     }
@@ -92,7 +92,7 @@ std::uint32_t scale_code(StorageFormat format, float wanted) {
 }
 
 StoredHead integers(const HeadShape& shape, const std::vector<float>& values) {
-  const Groups groups(shape);
+  const GroupsOfHead groups(shape);
   const float low = shape.format == StorageFormat::int8 ? 128 : 8;
   StoredHead head{std::vector<std::byte>(groups.bytes), 1};
   const float amax = largest_magnitude(values);
@@ -145,7 +145,7 @@ StoredHead reference_head(const HeadShape& shape, const std::vector<float>& valu
 float reference_value(const HeadShape& shape, const std::byte* bytes, float scale,
                       std::size_t token, std::size_t channel) {
   if (is_integer(shape.format)) {
-    const Groups groups(shape);
+    const GroupsOfHead groups(shape);
     const std::uint32_t code = read_code(DType::fp8_e4m3, bytes + groups.scale_of(token, channel));
     const int integer = read_integer(shape, bytes + token * groups.row, channel);
     return static_cast<float>(integer) *
@@ -188,7 +188,7 @@ double group_amax(const HeadShape& shape, const std::vector<float>& values, std:
                   std::size_t channel) {
   if (!is_integer(shape.format)) return largest_magnitude(values);
   float largest = 0;
-  Groups(shape).for_each_of(
+  GroupsOfHead(shape).for_each_of(
       token, channel, [&](std::size_t i) { largest = std::max(largest, std::abs(values[i])); });
   return largest;
 }

@@ -133,11 +133,11 @@ class HonestClient {
 
   // The leading blocks that came and are right.
   std::uint32_t load(Prompts& prompts, std::span<const Token> tokens) {
-    constexpr seconds kPatience{2};
+    constexpr seconds kWait{2};
     const bool beside = tally_.fuzzing;
     const std::uint32_t found = prompts.cache().match(tokens).blocks;
     const auto began = Clock::now();
-    auto lease = prompts.cache().lease(tokens, found, began + kPatience);
+    auto lease = prompts.cache().lease(tokens, found, began + kWait);
     const auto leased = Clock::now();
     if (!lease) {
       tally_.honest.deadlines += lease.error().code == Errc::deadline ? 1 : 0;
@@ -146,7 +146,7 @@ class HonestClient {
     bool all_in_memory = lease->blocks() > 0;
     for (std::uint32_t i = 0; i < lease->blocks(); ++i)
       all_in_memory = all_in_memory && lease->source(i) != Tier::disk;
-    const std::uint32_t ready = lease->wait_ready(began + kPatience);
+    const std::uint32_t ready = lease->wait_ready(began + kWait);
     prompts.spoil();
     auto loading = lease->load_into(prompts.pages(0, ready));
     if (!loading) return 0;

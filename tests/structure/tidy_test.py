@@ -11,6 +11,7 @@ import unittest
 SOURCE_DIR = pathlib.Path(__file__).resolve().parent.parent.parent
 SHARES = 20
 MISTAKE = "#include <string>\nint length(std::string text) { return static_cast<int>(text.size()); }\n"
+TOGETHER = "build/test/core/CMakeFiles/core.dir/Unity/unity_0_cxx.cxx"
 
 
 class TidyTest(unittest.TestCase):
@@ -34,10 +35,12 @@ class TidyTest(unittest.TestCase):
         self.plant("core/record/record.cc", '#include "kvtier/record.h"\n#include "core/base/fd.h"\n')
         self.sources += ["core/base/fd.cc", "core/record/record.cc"]
         self.plant("tests/core/part_test.cc", "")
+        self.plant(TOGETHER, "".join(f'#include "{self.tree / source}"\n\n' for source in self.sources[4:9]))
+        alone = self.sources[:4] + self.sources[9:]
         database = [{"directory": str(self.tree), "file": str(self.tree / source),
                      "command": f"c++ -I{self.tree} -I{self.tree}/core/include -isystem {self.tree}/build/system "
                                 f"-std=c++20 -Wno-restrict -c {self.tree / source}"}
-                    for source in [*self.sources, "tests/core/part_test.cc"] for _ in range(2)]
+                    for source in [TOGETHER, *alone, "tests/core/part_test.cc"] for _ in range(2)]
         self.plant("build/test/compile_commands.json", json.dumps(database))
         self.commit()
 
@@ -87,11 +90,14 @@ class TidyTest(unittest.TestCase):
     def test_without_an_earlier_commit_there_is_a_share(self):
         clone = self.tree / "build" / "clone"
         self.git("clone", "-q", "--depth", "1", f"file://{self.tree}", str(clone))
-        self.plant("build/clone/build/test/compile_commands.json",
-                   (self.tree / "build/test/compile_commands.json").read_text().replace(str(self.tree), str(clone)))
+        for name in ("build/test/compile_commands.json", TOGETHER):
+            self.plant(f"build/clone/{name}", (self.tree / name).read_text().replace(str(self.tree), str(clone)))
         done = subprocess.run([sys.executable, clone / "scripts" / "tidy.py", "--list"], capture_output=True, text=True)
         self.assertIn("no earlier commit", done.stderr)
         self.assertLessEqual(1, len(done.stdout.split()))
+
+    def test_those_that_are_compiled_together_are_looked_at_at_once_where_that_is_asked_for(self):
+        self.assertEqual(len(self.chosen("--all", "--together")), len(self.sources) + 1 - 5 + 1)
 
     def test_a_source_that_is_not_built_is_an_error_and_not_a_pass(self):
         self.plant("core/base/new.cc", MISTAKE)
@@ -101,12 +107,16 @@ class TidyTest(unittest.TestCase):
 
     @unittest.skipUnless(shutil.which("clang-tidy-14"), "clang-tidy-14 is not installed")
     def test_a_mistake_is_found(self):
-        source = self.tree / "core/base/part01.cc"
-        self.assertEqual(self.tidy(str(source)).returncode, 0)
-        self.plant("core/base/part01.cc", MISTAKE)
-        done = self.tidy(str(source))
-        self.assertRegex(done.stdout, r"(?m)^core/base/part01\.cc:2:\d+: error: .*performance-unnecessary-value-param")
-        self.assertEqual(done.returncode, 1)
+        for name, *arguments in (("core/base/part01.cc", "core/base/part01.cc"), ("core/base/part05.cc", "core/base/part05.cc"),
+                                 ("core/base/part06.cc", "--together", TOGETHER)):
+            with self.subTest(arguments):
+                *options, looked_at = arguments
+                self.assertEqual(self.tidy(*options, self.tree / looked_at).returncode, 0)
+                self.plant(name, MISTAKE)
+                done = self.tidy(*options, self.tree / looked_at)
+                self.assertRegex(done.stdout, rf"(?m)^{name}:2:\d+: error: .*performance-unnecessary-value-param")
+                self.assertEqual(done.returncode, 1)
+                self.plant(name, "")
 
     @unittest.skipUnless(shutil.which("clang-tidy-14"), "clang-tidy-14 is not installed")
     def test_a_mistake_in_a_header_is_found_and_one_in_the_systems_is_not(self):

@@ -182,6 +182,7 @@ class Catalogue {
     each_end(lists.begin(), lists.end(), may, [&](const End& end) { found.push_back(end); });
     std::ranges::sort(found, {}, &End::used);
     std::vector<BlockId> ids;
+    ids.reserve(found.size());
     for (const End& end : found) ids.push_back(end.first_to_go);
     return ids;
   }

@@ -15,10 +15,6 @@ using std::chrono::steady_clock;
 
 constexpr TierSet kAllTierSet{(1U << kTiers) - 1};
 
-Error malformed(const std::string& what) {
-  return make_error(Errc::malformed, "request: " + what);
-}
-
 TierSet tiers_from(std::uint8_t bits) {
   const auto known = static_cast<std::uint8_t>(bits & kAllTierSet.bits);
   return known == 0 ? kAllTierSet : TierSet{known};

@@ -12,7 +12,7 @@
 namespace kvtier::engine::cli {
 namespace {
 
-constexpr const char* kExamples = R"(
+constexpr const char* kPlanExamples = R"(
 Without tiers only sizes are told. --config and --socket tell the tiers of a daemon; sizes given
 beside them take the place of theirs, so that a change can be weighed before it is made.
 
@@ -252,7 +252,7 @@ int plan(const PlanOptions& o) {
 
 void add_plan_command(CLI::App& app, int& exit_code) {
   add_command(app, exit_code, "plan",
-              "What a model's KV takes, and how much of it fits in the tiers", kExamples,
+              "What a model's KV takes, and how much of it fits in the tiers", kPlanExamples,
               add_options, plan);
 }
 

@@ -22,12 +22,12 @@ class ServerHintsTest : public ::testing::Test {
       : daemon(scratch, small_config(scratch, more) + disk_config((scratch / "disk").string())) {}
 
   std::string socket() const { return (scratch / "s").string(); }
-  void hint(WireClient& from, std::uint32_t handle, std::span<const TestBlock> prefix,
+  void hint(WireClient& from, std::uint32_t of_namespace, std::span<const TestBlock> prefix,
             const Hint& hint) {
     const auto keys = keys_of(prefix);
     from.send([&](Builder m) {
       auto out = m.initHint();
-      out.setNs(handle);
+      out.setNs(of_namespace);
       out.setKeys({reinterpret_cast<const kj::byte*>(keys.data()), keys.size() * sizeof(Key)});
       out.setKind(static_cast<std::uint8_t>(hint.kind));
       out.setTier(static_cast<std::uint8_t>(hint.tier));

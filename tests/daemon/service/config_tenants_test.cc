@@ -4,15 +4,12 @@
 #include "core/base/units.h"
 #include "daemon/config/config.h"
 #include "daemon/peers/access.h"
+#include "tests/daemon/support/config_error.h"
 
 namespace kvtier::daemon {
 namespace {
 
-std::string error_of(const std::string& text) {
-  const auto config = parse_config(text, "k.toml");
-  return config ? "accepted" : config.error().message;
-}
-void expect_error(const std::string& text, const std::string& begin, const std::string& part) {
+void expect_error_from(const std::string& text, const std::string& begin, const std::string& part) {
   const std::string message = error_of(text);
   EXPECT_TRUE(message.starts_with("k.toml:" + begin)) << message;
   EXPECT_NE(message.find(part), std::string::npos) << message;
@@ -51,26 +48,27 @@ TEST(ConfigTenantsTest, a_tenant_has_salts_members_and_shares_of_the_tiers) {
 
 TEST(ConfigTenantsTest, what_is_wrong_with_a_tenant_is_said_with_its_place) {
   const std::string a = "[[tenant]]\nname = 'a'\n";
-  expect_error("tenant = 5\n", "1:10", "[[tenant]] tables");
-  expect_error("[[tenant]]\nsalts = ['x']\n", "1:", "without a name");
-  expect_error(a + "colour = 1\n", "3:10", "known there: groups, guaranteed");
-  expect_error(a + "users = 'bob'\n", "3:9", "expected a list");
-  expect_error(a + "users = ['1001']\n", "3:9", "expected a list");
-  expect_error(a + "users = [-1]\n", "3:9", "expected a list");
-  expect_error(a + "salts = []\n", "3:9", "1 to 64 salts");
-  expect_error(a + "quota = 5\n", "3:9", "amounts by tier");
-  expect_error(a + "quota = { hots = 5 }\n", "3:", "'hots' is no tier");
-  expect_error(a + "quota = { host = '101%' }\n", "3:", "such as \"25%\"");
-  expect_error(a + "isolated = 1\n", "3:12", "true or false");
-  expect_error(a + a, "3:", "there twice");
-  expect_error(a + "[[tenant]]\nname = 'b'\nsalts = ['a']\n", "3:", "listed twice");
-  expect_error("[[tenant]]\nname = 'default'\nsalts = ['a']\n", "1:", "leave out its salts");
-  expect_error(a + "guaranteed = { host = '2%' }\nquota = { host = '1%' }\n", " ",
-               "more than its quota");
-  expect_error(a + "guaranteed = { host = '60%' }\n[[tenant]]\nname = 'b'\n"
-                   "guaranteed = { host = '41%' }\n",
-               " ", "lower `guaranteed` of 'b'");
-  expect_error(a + "guaranteed = { disk = 1 }\n", " ", "more than all of the disk tier (0 bytes)");
+  expect_error_from("tenant = 5\n", "1:10", "[[tenant]] tables");
+  expect_error_from("[[tenant]]\nsalts = ['x']\n", "1:", "without a name");
+  expect_error_from(a + "colour = 1\n", "3:10", "known there: groups, guaranteed");
+  expect_error_from(a + "users = 'bob'\n", "3:9", "expected a list");
+  expect_error_from(a + "users = ['1001']\n", "3:9", "expected a list");
+  expect_error_from(a + "users = [-1]\n", "3:9", "expected a list");
+  expect_error_from(a + "salts = []\n", "3:9", "1 to 64 salts");
+  expect_error_from(a + "quota = 5\n", "3:9", "amounts by tier");
+  expect_error_from(a + "quota = { hots = 5 }\n", "3:", "'hots' is no tier");
+  expect_error_from(a + "quota = { host = '101%' }\n", "3:", "such as \"25%\"");
+  expect_error_from(a + "isolated = 1\n", "3:12", "true or false");
+  expect_error_from(a + a, "3:", "there twice");
+  expect_error_from(a + "[[tenant]]\nname = 'b'\nsalts = ['a']\n", "3:", "listed twice");
+  expect_error_from("[[tenant]]\nname = 'default'\nsalts = ['a']\n", "1:", "leave out its salts");
+  expect_error_from(a + "guaranteed = { host = '2%' }\nquota = { host = '1%' }\n", " ",
+                    "more than its quota");
+  expect_error_from(a + "guaranteed = { host = '60%' }\n[[tenant]]\nname = 'b'\n"
+                        "guaranteed = { host = '41%' }\n",
+                    " ", "lower `guaranteed` of 'b'");
+  expect_error_from(a + "guaranteed = { disk = 1 }\n", " ",
+                    "more than all of the disk tier (0 bytes)");
 }
 
 TEST(ConfigTenantsTest, a_user_or_group_that_the_system_does_not_know_is_named) {
@@ -87,9 +85,9 @@ TEST(ConfigTenantsTest, a_user_or_group_that_the_system_does_not_know_is_named) 
 }
 
 TEST(ConfigTenantsTest, bounds_have_ranges) {
-  expect_error("[limits]\nsessions_max = 0\n", "2:16", "from 1 to");
-  expect_error("[limits]\nleased_percent = 101\n", "2:18", "from 1 to 100");
-  expect_error("[limits]\nframe_time_ms = 1\n", "2:17", "from 100 to");
+  expect_error_from("[limits]\nsessions_max = 0\n", "2:16", "from 1 to");
+  expect_error_from("[limits]\nleased_percent = 101\n", "2:18", "from 1 to 100");
+  expect_error_from("[limits]\nframe_time_ms = 1\n", "2:17", "from 100 to");
 }
 
 TEST(ConfigTenantsTest, what_is_printed_is_read_back_the_same) {

@@ -3,17 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "core/base/units.h"
+#include "tests/daemon/support/config_error.h"
 
 namespace kvtier::daemon {
 namespace {
-
-// The message of what must be an error of the configuration.
-std::string error_of(const std::string& text) {
-  const auto config = parse_config(text, "k.toml");
-  if (config) return "accepted";
-  EXPECT_EQ(config.error().code, Errc::invalid);
-  return config.error().message;
-}
 
 void expect_error(const std::string& text, const std::string& at, const std::string& part) {
   const std::string message = error_of(text);

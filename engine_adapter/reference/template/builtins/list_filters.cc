@@ -275,7 +275,7 @@ Value attribute(Meter& meter, const Value& value, const Arguments& arguments) {
   return attribute_of(meter, value, name);
 }
 
-constexpr std::pair<std::string_view, Filter> kFilters[] = {
+constexpr std::pair<std::string_view, Filter> kListFilters[] = {
     {"length", length},     {"count", length},    {"first", first},         {"last", last},
     {"list", list},         {"reverse", reverse}, {"items", items},         {"sort", sort},
     {"dictsort", dictsort}, {"unique", unique},   {"min", extreme<-1>},     {"max", extreme<1>},
@@ -286,7 +286,7 @@ constexpr std::pair<std::string_view, Filter> kFilters[] = {
 }  // namespace
 
 Filter find_list_filter(std::string_view name) noexcept {
-  for (const auto& [known, filter] : kFilters) {
+  for (const auto& [known, filter] : kListFilters) {
     if (known == name) return filter;
   }
   return nullptr;

@@ -213,7 +213,7 @@ Value tojson(Meter& meter, const Value& value, const Arguments& arguments) {
   return make_text(meter, json_of(meter, value, style));
 }
 
-constexpr std::pair<std::string_view, Filter> kFilters[] = {
+constexpr std::pair<std::string_view, Filter> kTextFilters[] = {
     {"trim", trim},
     {"lower", to_case<Case::lower>},
     {"upper", to_case<Case::upper>},
@@ -237,7 +237,7 @@ constexpr std::pair<std::string_view, Filter> kFilters[] = {
 }  // namespace
 
 Filter find_text_filter(std::string_view name) noexcept {
-  for (const auto& [known, filter] : kFilters) {
+  for (const auto& [known, filter] : kTextFilters) {
     if (known == name) return filter;
   }
   return nullptr;

@@ -33,7 +33,7 @@ class Writer {
   void json(const Value& value, const JsonStyle& style, int depth) {
     check(depth);
     const Sequence* sequence = value.sequence();
-    if (sequence != nullptr && sequence->kind <= Sequence::Kind::group) {
+    if (sequence != nullptr && sequence->kind <= Sequence::Sequence::Kind::group) {
       json_list(sequence->items, style, depth);
     } else if (const Map* map = value.map()) {
       json_map(*map, style, depth);
@@ -73,14 +73,13 @@ class Writer {
   }
 
   void repr_sequence(const Sequence& sequence, int depth) {
-    using Kind = Sequence::Kind;
     constexpr const char* kOpen[] = {
         "[", "(", "(", "range(", "dict_keys([", "dict_values([", "dict_items(["};
     constexpr const char* kClose[] = {"]", ")", ")", ")", "])", "])", "])"};
     const auto kind = static_cast<std::size_t>(sequence.kind);
     const List& items = sequence.items;
     put(kOpen[kind]);
-    if (sequence.kind == Kind::range) {
+    if (sequence.kind == Sequence::Kind::range) {
       const std::int64_t stride = items.size() > 1 ? items[1].whole() - items[0].whole() : 1;
       const std::int64_t first = items.empty() ? 0 : items.front().whole();
       const std::int64_t end = items.empty() ? 0 : items.back().whole() + stride;
@@ -91,7 +90,8 @@ class Writer {
         if (i != 0) put(", ");
         repr(items[i], depth + 1);
       }
-      if (items.size() == 1 && (sequence.kind == Kind::tuple || sequence.kind == Kind::group)) {
+      if (items.size() == 1 &&
+          (sequence.kind == Sequence::Kind::tuple || sequence.kind == Sequence::Kind::group)) {
         put(",");
       }
     }

@@ -281,7 +281,7 @@ TEST_F(SecondHitTest, what_is_demoted_is_written_to_disk_before_it_goes) {
 class EndedTest : public HintsTest {
  protected:
   // Two conversations with a head of four blocks in common, six blocks each.
-  std::vector<TestBlock> branch(const std::vector<TestBlock>& head, Token first) {
+  std::vector<TestBlock> branch(Token first) {
     auto blocks = head;
     Key parent = head.back().key();
     for (std::uint32_t i = 0; i < 2; ++i) {
@@ -309,7 +309,7 @@ TEST_F(EndedTest, of_one_that_shares_nothing_all_goes_first) {
 }
 
 TEST_F(EndedTest, what_another_conversation_has_used_since_stays) {
-  const auto a = branch(head, 70'000), b = branch(head, 71'000);
+  const auto a = branch(70'000), b = branch(71'000);
   use(a);
   use(b);
   EXPECT_EQ(ended(a), 2U);
@@ -319,7 +319,7 @@ TEST_F(EndedTest, what_another_conversation_has_used_since_stays) {
 }
 
 TEST_F(EndedTest, what_another_conversation_used_before_stays_too) {
-  const auto a = branch(head, 70'000), b = branch(head, 71'000);
+  const auto a = branch(70'000), b = branch(71'000);
   use(a);
   use(b);
   use(a);
@@ -329,7 +329,7 @@ TEST_F(EndedTest, what_another_conversation_used_before_stays_too) {
 }
 
 TEST_F(EndedTest, what_somebody_holds_stays) {
-  const auto a = branch(head, 70'000);
+  const auto a = branch(70'000);
   use(a);
   const auto lease = cache.lease(ns, std::span(a).first(5), 3);
   EXPECT_EQ(ended(a), 1U);
@@ -337,7 +337,7 @@ TEST_F(EndedTest, what_somebody_holds_stays) {
 }
 
 TEST_F(EndedTest, what_another_user_has_used_stays_even_where_it_is_all) {
-  const auto a = branch(head, 70'000);
+  const auto a = branch(70'000);
   use(a, 2);
   use(a, 1);
   EXPECT_EQ(ended(a), 0U);
