@@ -5,9 +5,9 @@
 #   scripts/check.sh [--record] [--jobs N] [PART ...]      without a part: all of them
 #
 #   asan      every test under AddressSanitizer and UndefinedBehaviorSanitizer
+#   coverage  how many of the lines of each folder the tests run, counted in the same run
 #   tsan      every test under ThreadSanitizer
 #   fuzz      each libFuzzer target for a minute
-#   coverage  how many of the lines of each folder the tests run
 #   systemd   the packages, installed, used, upgraded and removed in a real systemd; as root
 #   tidy      clang-tidy over every source
 #

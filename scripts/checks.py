@@ -19,6 +19,7 @@ PAGE = ROOT / "docs" / "internals" / "checks.md"
 CORES = os.cpu_count()
 JOBS = CORES  # tests at a time: --jobs
 FUZZ_SECONDS = 60
+SUITES = {}  # what came of all tests, by preset
 TITLES = {
     "asan": "every test under ASan and UBSan", "tsan": "every test under TSan", "fuzz": "libFuzzer",
     "coverage": "lines that the tests run", "systemd": "the packages in a systemd", "tidy": "clang-tidy over every source",
@@ -75,7 +76,9 @@ def in_words(figures):
 
 def suite(preset, log):
     build(preset, log)
-    figures = run_tests(preset, log)
+    for old in (ROOT / "build" / preset).rglob("*.gcda"):
+        old.unlink()
+    SUITES[preset] = figures = run_tests(preset, log)
     if figures["failed"]:
         raise NotHeld(in_words(figures))
     yield "tests", in_words(figures), figures
@@ -119,11 +122,10 @@ def folder_of(name):
 
 
 def coverage():
-    folder = ROOT / "build" / "coverage"
-    build("coverage", "coverage")
-    for old in folder.rglob("*.gcda"):
-        old.unlink()
-    figures = run_tests("coverage", "coverage")
+    # Counted while the tests were under ASan, or, where they were not, are now.
+    folder = ROOT / "build" / "asan-ubsan"
+    if "asan-ubsan" not in SUITES:
+        list(suite("asan-ubsan", "coverage"))
     report = OUT / "coverage.json"
     run("coverage", "gcovr", "--root", ROOT, "--object-directory", folder, "--exclude-unreachable-branches",
         "--filter", f"{ROOT}/(client|core|ctl|daemon|engine_adapter|kernels|storage)/", "--json-summary", report,
@@ -136,8 +138,6 @@ def coverage():
     covered, total = map(sum, zip(*folders.values()))
     for name, (lines, of) in [("all", (covered, total)), *sorted(folders.items())]:
         yield name, f"{lines} of {of} lines, {lines / max(of, 1):.1%}", {"lines": lines, "of": of}
-    if figures["failed"]:
-        raise NotHeld(in_words(figures))
 
 
 def systemd():
@@ -168,7 +168,7 @@ def tidy():
     yield "sources", f"{looked_at} of {sources} compilations, nothing found", {"looked_at": looked_at, "of": sources}
 
 
-PARTS = {part.__name__: part for part in (asan, tsan, fuzz, coverage, systemd, tidy)}
+PARTS = {part.__name__: part for part in (asan, coverage, tsan, fuzz, systemd, tidy)}
 
 
 def result_of(part):
