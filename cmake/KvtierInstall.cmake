@@ -56,6 +56,7 @@ install(TARGETS kvtier_shared EXPORT kvtier
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libkvtier0 NAMELINK_COMPONENT libkvtier-dev
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY core/include/kvtier client/include/kvtier DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT libkvtier-dev)
+install(DIRECTORY client/examples DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/libkvtier-dev COMPONENT libkvtier-dev)
 set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/kvtier)
 install(EXPORT kvtier NAMESPACE kvtier:: FILE kvtierTargets.cmake DESTINATION ${config_dir} COMPONENT libkvtier-dev)
 configure_package_config_file(cmake/kvtierConfig.cmake.in kvtierConfig.cmake INSTALL_DESTINATION ${config_dir})

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compares what libkvtier.so exports with the last release. It finds functions that have left or have other
-# parameters; of the types in the public headers, which the build has for it (client/CMakeLists.txt), only some changes.
+# parameters; of types only some changes (client/c/struct_layouts.cc has the others).
 #
 #   scripts/check-abi.sh BUILD_DIR            ends with 1 where a program of the last release would break
 #   scripts/check-abi.sh BUILD_DIR --record   writes client/abi/libkvtier.abi; with a release's tag, and with no other change

@@ -39,6 +39,9 @@ export PKG_CONFIG_PATH
 PKG_CONFIG_PATH=$(dirname "$work"/usr/lib/*/pkgconfig/libkvtier.pc)
 # shellcheck disable=SC2046
 ${CXX:-c++} -std=c++20 "${flags[@]}" "$here/example.cc" -o "$work/by-pkg-config" $(pkg-config --cflags --libs libkvtier)
+# shellcheck disable=SC2046
+${CC:-cc} -std=c11 "${flags[@]}" "$work"/usr/share/doc/libkvtier-dev/examples/store_and_load.c -o "$work/in-c" \
+  $(pkg-config --cflags --libs libkvtier)
 
 cat > "$work/kvtierd.toml" <<END
 socket = "$work/socket"
@@ -50,6 +53,7 @@ END
 daemon=$!
 export LD_LIBRARY_PATH
 LD_LIBRARY_PATH=$(dirname "$work"/usr/lib/*/libkvtier.so.0)
+"$work/in-c" "$work/socket"
 "$work/cmake/kvtier-example" "$work/socket" fill 2
 for program in "$work/cmake/kvtier-example" "$work/by-pkg-config"; do
   "$program" "$work/socket" hit 1 | tee "$work/answer"

@@ -53,7 +53,13 @@ struct PageSet {
       v.push_back(memory.data() + (shared ? 0 : (2 * i + 1) * kPage));
     }
   }
-  kvtier::Pages pages() const { return {{}, false, k, v, kvtier::DType::bf16}; }
+  kvtier::Pages pages() const {
+    kvtier::Pages pages;
+    pages.k_pages = k;
+    pages.v_pages = v;
+    pages.type = kvtier::DType::bf16;
+    return pages;
+  }
   std::vector<std::uint16_t> memory;
   std::vector<void*> k, v;
 };

@@ -39,6 +39,10 @@ class PackageTest(unittest.TestCase):
         self.assertEqual(code, 0)
         self.assertEqual([line.split()[-1] for line in said.splitlines()], ["PyInit__kvtier"])
 
+    def test_the_licences_of_what_is_inside_go_along(self):
+        found = {path.name for path in (FOLDER / "licenses").iterdir()}
+        self.assertEqual(found, {"libcapnp-dev.txt", "libxxhash-dev.txt", "nanobind.txt"})
+
     def test_its_version_is_the_projects(self):
         project = re.search(r"project\(kvtier VERSION ([\d.]+)", (SOURCE / "CMakeLists.txt").read_text())[1]
         self.assertEqual(kvtier.__version__, project)

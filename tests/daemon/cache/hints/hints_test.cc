@@ -259,12 +259,12 @@ TEST_F(HintsTest, demoting_what_one_keeps_ends_the_keep) {
   EXPECT_EQ(cache->hints().blocks(Tier::host), 4U);
 }
 
-class SecondHitTest : public HintsTest {
+class HintsAtSecondHitTest : public HintsTest {
  protected:
-  SecondHitTest() : HintsTest({.admission = Admission::second_hit}, true) {}
+  HintsAtSecondHitTest() : HintsTest({.admission = Admission::second_hit}, true) {}
 };
 
-TEST_F(SecondHitTest, what_is_demoted_is_written_to_disk_before_it_goes) {
+TEST_F(HintsAtSecondHitTest, what_is_demoted_is_written_to_disk_before_it_goes) {
   const auto mine = put(5, 1), ended = put(5, 9000);
   ASSERT_EQ(cache->disk().queued(), 0U);
   cache.hint(ns, mine, kDemote);
