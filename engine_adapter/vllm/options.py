@@ -1,0 +1,67 @@
+"""What a user may say of the connector: `kv_connector_extra_config` of vLLM's --kv-transfer-config."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+STORAGE = ("auto", "raw", "bf16", "fp8_e4m3", "fp8_e5m2", "int8", "int4")
+
+
+class Refusal(ValueError):
+    """Why this engine cannot use the cache, and what to do about it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    socket: str = "/run/kvtier/kvtierd.sock"
+    storage: str = "raw"
+    revision: str = ""  # of the weights; read from the model where it is not given
+    tenant: str = dataclasses.field(default="", repr=False)  # a secret salt: whoever has it shares the cache
+    load_timeout_s: float = 3.0  # what has not come by then is computed
+    slot_wait_s: float = 1.0  # how long blocks wait for room in a cache that still grows
+    connect_timeout_s: float = 2.0  # at the start alone: to be told of a mistake rather than to wait
+    least_blocks: int = 1  # shorter matches are computed
+    prefetch: bool = True  # ask for blocks on disk while a request queues
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> Options:
+        """Of the keys that begin with "kvtier.". Errors: Refusal, naming the key."""
+        known = {field.name: field for field in dataclasses.fields(cls)}
+        values: dict[str, Any] = {}
+        for key, value in given.items():
+            if not key.startswith("kvtier."):
+                continue
+            name = key.removeprefix("kvtier.")
+            if name not in known:
+                raise Refusal(
+                    f"{key} is no option of the connector; there are {', '.join('kvtier.' + n for n in known)}"
+                )
+            kind = type(known[name].default)
+            if kind is float and isinstance(value, int) and not isinstance(value, bool):
+                value = float(value)
+            if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+                raise Refusal(f"{key} is {value!r}; it must be of type {kind.__name__}")
+            values[name] = value
+        options = cls(**values)
+        if options.storage not in STORAGE:
+            raise Refusal(f"kvtier.storage is {options.storage!r}; it must be one of {', '.join(STORAGE)}")
+        for name, least in (
+            ("load_timeout_s", 0.001),
+            ("slot_wait_s", 0.0),
+            ("connect_timeout_s", 0.0),
+            ("least_blocks", 1),
+        ):
+            if not getattr(options, name) >= least:
+                raise Refusal(f"kvtier.{name} is {getattr(options, name)}; it must be at least {least}")
+        return dataclasses.replace(options, storage="raw") if options.storage == "auto" else options
+
+
+def check_failure_policy(transfer_config: Any) -> None:
+    """Errors: Refusal, where vLLM would end a request whose blocks could not be loaded."""
+    policy = getattr(transfer_config, "kv_load_failure_policy", "recompute")
+    if policy != "recompute":
+        raise Refusal(
+            f'kv_load_failure_policy is "{policy}", by which a block that could not be loaded ends its request with an '
+            'error. Add "kv_load_failure_policy": "recompute" to --kv-transfer-config'
+        )
