@@ -38,7 +38,11 @@ inline constexpr std::chrono::milliseconds kReserveWaitMax{1000};
 // A session that has not answered a recall for so long is lent nothing until it does.
 inline constexpr std::chrono::milliseconds kRecallAnswerMax{500};
 inline constexpr std::uint32_t kEmptyStep = 4096;  // blocks evicted from an extent in a loop turn
-inline constexpr std::uint32_t kEmptyLookStep = 1U << 17;            // and slots passed
+inline constexpr std::uint32_t kEmptyLookStep = 1U << 17;  // and slots passed
+// Blocks whose age stands for that of all in their extent or segment, and segments in a disk's
+// turn.
+inline constexpr std::uint32_t kAgesLookedAt = 64;
+inline constexpr std::uint32_t kSegmentsLookedAt = 16;
 inline constexpr std::uint32_t kReleasesMax = kLeasesPerSessionMax;  // in one message
 inline constexpr std::uint32_t kLookedUpMax = 1U << 24;              // blocks of one prompt
 inline constexpr std::uint32_t kFlushesPerSessionMax = 16;

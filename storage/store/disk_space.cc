@@ -123,6 +123,10 @@ std::uint64_t DiskSpace::slot_bytes_of(std::uint32_t segment) const {
   return segments_.at(segment).slot_bytes;
 }
 
+DiskSpace::Use DiskSpace::use_of(std::uint32_t segment) const {
+  return {segments_.at(segment).in_use, segments_.at(segment).retired};
+}
+
 std::uint64_t DiskSpace::bytes_in_use() const noexcept {
   return bytes_in_use_;
 }

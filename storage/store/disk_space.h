@@ -30,6 +30,11 @@ class DiskSpace {
   void retire(DiskLocation at);
 
   std::uint64_t slot_bytes_of(std::uint32_t segment) const;
+  // Of a segment's slots: in use, and never to be used again.
+  struct Use {
+    std::uint32_t in_use = 0, retired = 0;
+  };
+  Use use_of(std::uint32_t segment) const;
   std::uint64_t bytes_in_use() const noexcept;  // slots in use
   std::uint64_t bytes_taken() const noexcept;   // whole segments
   std::uint64_t capacity_bytes() const noexcept;

@@ -138,7 +138,7 @@ void Catalogue::enlist_oldest(BlockId id, Tier tier) {
 }
 
 void Catalogue::tell_evictable(BlockId id, Tier tier, bool evictable) const {
-  if (tier == Tier::disk || !on_evictable) return;
+  if (!on_evictable) return;
   on_evictable(tier, index_[id].places[index_of(tier)], tenant(id), evictable);
 }
 

@@ -210,7 +210,7 @@ class Catalogue {
   // About once a second, `now` in seconds from 1 up.
   void pass_time(std::uint32_t now) { ages_.pass(now, clock_); }
 
-  // Told of each placement in a memory tier as it enters and leaves its eviction order.
+  // Told of each placement as it enters and leaves its eviction order.
   std::function<void(Tier, Place, TenantId, bool evictable)> on_evictable;
 
   template <class Visit>

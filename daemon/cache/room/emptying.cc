@@ -1,5 +1,6 @@
 #include "daemon/cache/room/emptying.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "daemon/limits.h"
@@ -59,6 +60,57 @@ std::optional<ExtentId> Emptying::extent_to_empty(MemoryTier& tier, TenantId ten
     if (may(extent)) return extent;
   }
   return idle;
+}
+
+bool Emptying::empty_an_older_one_for(MemoryTier& tier, TenantId tenant, std::uint64_t record_bytes,
+                                      std::uint64_t used) {
+  if (tier.over_cap() || tier.draining()) return false;
+  std::uint32_t& wait = leaving(tier).look_again_in;
+  if (wait > 0) return --wait, false;
+  const auto chosen = older_extent(tier, tenant, record_bytes, used);
+  if (!chosen) return false;
+  drain(tier, *chosen);
+  return empty_in_steps(tier);
+}
+
+// Looking costs a few entries of the index, which so many evictions then share.
+std::optional<ExtentId> Emptying::older_extent(MemoryTier& tier, TenantId tenant,
+                                               std::uint64_t record_bytes, std::uint64_t used) {
+  const std::size_t t = index_of(tier.tier());
+  const Pool pool = tier.pool_of(tenant);
+  const auto other_size = [&](std::uint64_t bytes, Pool of) {
+    return bytes != record_bytes && of == pool;
+  };
+  const BlockId coldest = catalogue_.coldest(tier.tier(), [&](const Order& order) {
+    return order.device == tier.device() &&
+           other_size(order.record_bytes, tier.pool_of(order.tenant));
+  });
+  if (coldest == kNoBlock || catalogue_.block(coldest).last_access >= used) return std::nullopt;
+  std::uint32_t& looked = leaving(tier).look_again_in;
+  const auto may = [&](ExtentId id) {
+    if (tier.kept_in(id) != 0 || !eviction_.may_empty(tier, id, tenant)) return false;
+    looked += limits::kAgesLookedAt;
+    return mostly_older(tier, id, used);
+  };
+  const ExtentId its(catalogue_.block(coldest).places[t].container);
+  const auto chosen = may(its) ? std::optional(its) : tier.idle_extent(other_size, may);
+  if (chosen) looked = 0;
+  return chosen;
+}
+
+// Three of four that are there, of some that lie apart: a little that is newer goes along, but two
+// sizes in use do not take each other's extents in turns.
+bool Emptying::mostly_older(const MemoryTier& tier, ExtentId id, std::uint64_t used) const {
+  const std::uint32_t slots = tier.slots_of(id);
+  const std::uint32_t step = std::max(slots / limits::kAgesLookedAt, 1U);
+  std::uint32_t there = 0, older = 0;
+  for (std::uint32_t slot = 0; slot < slots; slot += step) {
+    const BlockId block = tier.block_at({id.value, slot});
+    if (block == kNoBlock) continue;
+    ++there;
+    older += catalogue_.block(block).last_access < used ? 1 : 0;
+  }
+  return 4 * older >= 3 * there;
 }
 
 // At most so many of the blocks in the extent that is on its way out.

@@ -37,6 +37,13 @@ class Emptying {
   // large one takes several turns, and is of use to whoever asks when it has (on_room).
   bool empty_one_for(MemoryTier& tier, TenantId tenant, std::uint64_t record_bytes);
 
+  // Records of another size in the same pool may have been unused for longer than the block that
+  // would go, which was last used at `used`: then an extent of theirs goes in its place, as above.
+  // Age so decides between sizes as it does within one, up to what an extent holds of different
+  // ages.
+  bool empty_an_older_one_for(MemoryTier& tier, TenantId tenant, std::uint64_t record_bytes,
+                              std::uint64_t used);
+
   // The extent that goes once the slots that are lent of it have come home. Chooses one, of another
   // class and kept by such slots alone, where none is on its way out; none: no such extent helps.
   std::optional<ExtentId> await_loans_for(MemoryTier& tier, TenantId tenant,
@@ -56,9 +63,10 @@ class Emptying {
  private:
   // Of the extent of a tier that is on its way out.
   struct Leaving {
-    std::uint32_t next = 0;   // the first slot that was not looked at
-    bool for_cap = false;     // it goes because of the cap
-    bool step_waits = false;  // a further step is to be taken in a later turn
+    std::uint32_t next = 0;           // the first slot that was not looked at
+    bool for_cap = false;             // it goes because of the cap
+    bool step_waits = false;          // a further step is to be taken in a later turn
+    std::uint32_t look_again_in = 0;  // evictions, before an older one is looked for again
   };
   enum class Emptied { gone, more, stays };
 
@@ -70,6 +78,9 @@ class Emptying {
                                           std::uint64_t record_bytes);
   std::optional<ExtentId> extent_to_empty(MemoryTier& tier, TenantId tenant,
                                           std::uint64_t record_bytes, bool kept_too);
+  std::optional<ExtentId> older_extent(MemoryTier& tier, TenantId tenant,
+                                       std::uint64_t record_bytes, std::uint64_t used);
+  bool mostly_older(const MemoryTier& tier, ExtentId id, std::uint64_t used) const;
   std::optional<ExtentId> extent_to_await(MemoryTier& tier, TenantId tenant,
                                           std::uint64_t record_bytes) const;
   std::optional<ExtentId> easiest_to_empty(MemoryTier& tier) const;

@@ -19,6 +19,10 @@ std::optional<Place> Room::slot(MemoryTier& tier, TenantId tenant, std::uint64_t
     if (emptying_.empty_one_for(tier, tenant, record_bytes)) return tier.take(record_bytes, tenant);
     going = eviction_.victim(tier, tenant, record_bytes, true);
   }
+  if (going != kNoBlock && emptying_.empty_an_older_one_for(tier, tenant, record_bytes,
+                                                            catalogue_.block(going).last_access)) {
+    if (auto free = tier.take(record_bytes, tenant)) return free;
+  }
   // More than one, where they are in an extent that is on its way out.
   for (std::uint32_t evicted = 0; going != kNoBlock && evicted < limits::kEvictionsForRoomMax;
        ++evicted) {

@@ -58,6 +58,18 @@ BlockId DiskDevice::block_at(DiskLocation at) const noexcept {
   return blocks_in_[at.segment][at.slot];
 }
 
+void DiskDevice::set_evictable(std::uint32_t segment, bool evictable) {
+  if (evictable_in_.size() <= segment) evictable_in_.resize(segment + 1);
+  KVTIER_CHECK(evictable || evictable_in_[segment] > 0);
+  evictable_in_[segment] += evictable ? 1U : ~0U;
+}
+
+bool DiskDevice::can_be_emptied(std::uint32_t segment) const {
+  const auto use = space_.use_of(segment);
+  const std::uint32_t evictable = segment < evictable_in_.size() ? evictable_in_[segment] : 0;
+  return use.retired == 0 && use.in_use == evictable;
+}
+
 void DiskDevice::prefetch(DiskLocation at) const noexcept {
   if (at.segment >= blocks_in_.size() || at.slot >= blocks_in_[at.segment].size()) return;
   prefetch_memory(&blocks_in_[at.segment][at.slot]);

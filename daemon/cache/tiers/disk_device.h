@@ -60,6 +60,11 @@ class DiskDevice {
   const std::vector<BlockId>& blocks_in(std::uint32_t segment) const noexcept {
     return blocks_in_[segment];
   }
+  // The block in a slot of the segment may be evicted, or may be so no more.
+  void set_evictable(std::uint32_t segment, bool evictable);
+  // Whether nothing in the segment must stay: no block that is held, no record on its way there,
+  // no slot that is never to be used again.
+  bool can_be_emptied(std::uint32_t segment) const;
   std::uint32_t segments() const noexcept { return static_cast<std::uint32_t>(blocks_in_.size()); }
   std::uint64_t blocks() const noexcept { return blocks_; }
   void prefetch(storage::DiskLocation at) const noexcept;
@@ -104,6 +109,7 @@ class DiskDevice {
   std::uint64_t health_changes_ = 0;
   std::vector<std::vector<BlockId>> blocks_in_;    // by segment, then slot
   std::vector<std::vector<std::uint32_t>> since_;  // seconds of each; 0: not known
+  std::vector<std::uint32_t> evictable_in_;        // by segment
   std::uint64_t blocks_ = 0;
   std::uint32_t now_ = 0;
   std::uint64_t on_their_way_ = 0;

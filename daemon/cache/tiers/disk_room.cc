@@ -27,6 +27,12 @@ std::optional<DiskRoom::Slot> DiskRoom::find(TenantId tenant, std::uint64_t reco
   BlockId victim = coldest(tenant, record_bytes, owed ? Whose::others : Whose::all);
   if (victim == kNoBlock && owed) victim = coldest(tenant, record_bytes, Whose::own);
   if (victim == kNoBlock) return std::nullopt;
+  // This record takes the victim's slot all the same: the segment has gone only later.
+  if (!emptying_ && look_again_in_-- == 0) {
+    const bool begun =
+        empty_a_segment_for(tenant, record_bytes, catalogue_.block(victim).last_access);
+    look_again_in_ = begun ? 0 : limits::kAgesLookedAt;
+  }
   return take_over(victim);
 }
 
@@ -121,14 +127,15 @@ std::uint32_t DiskRoom::trim(TenantId tenant, std::uint32_t blocks_max) {
 
 // ---- segments of another size
 
-// Whether what may go of a segment may go for the sake of `tenant`: nobody is left with less than
-// is guaranteed.
-bool DiskRoom::may_empty(std::span<const BlockId> segment, TenantId tenant) const {
+// Whether all of a segment may go for the sake of `tenant`: nobody is left with less than is
+// guaranteed.
+bool DiskRoom::may_empty(Segment segment, TenantId tenant) const {
+  const DiskDevice& on = devices_[segment.device];
+  if (!on.can_be_emptied(segment.number)) return false;
   if (catalogue_.tenants().size() == 1) return true;
   TenantUsage there;
-  for (const BlockId id : segment) {
-    if (id != kNoBlock && catalogue_.block(id).holds[index_of(Tier::disk)] == 0)
-      there.add(catalogue_.tenant(id), catalogue_.record_bytes(id));
+  for (const BlockId id : on.blocks_in(segment.number)) {
+    if (id != kNoBlock) there.add(catalogue_.tenant(id), catalogue_.record_bytes(id));
   }
   for (TenantId of = 0; of < catalogue_.tenants().size(); ++of) {
     if (there.of(of) != 0 && !catalogue_.tenants().may_take(tenant, of, Tier::disk,
@@ -139,22 +146,65 @@ bool DiskRoom::may_empty(std::span<const BlockId> segment, TenantId tenant) cons
   return true;
 }
 
-// Records of one size have no room while others fill the disk: the segment of the coldest of those
-// is emptied, as far as nobody reads from it. A tenant at its quota has no room without.
-bool DiskRoom::empty_a_segment_for(TenantId tenant, std::uint64_t record_bytes) {
+// The mean of when its blocks were last used, of some that lie apart. None, where fewer than three
+// of four were last used before `used`: two sizes in use do not take each other's segments in
+// turns.
+std::optional<std::uint64_t> DiskRoom::age_of(Segment segment, std::uint64_t used) const {
+  const std::vector<BlockId>& slots = devices_[segment.device].blocks_in(segment.number);
+  const std::size_t step = std::max<std::size_t>(slots.size() / limits::kAgesLookedAt, 1);
+  std::uint64_t there = 0, older = 0, sum = 0;
+  for (std::size_t slot = 0; slot < slots.size(); slot += step) {
+    if (slots[slot] == kNoBlock) continue;
+    const std::uint64_t at = catalogue_.block(slots[slot]).last_access;
+    ++there;
+    older += at < used ? 1 : 0;
+    sum += at;
+  }
+  if (4 * older < 3 * there) return std::nullopt;
+  return there == 0 ? 0 : sum / there;
+}
+
+// The segment of the coldest block of another size, if that can be emptied, or else the oldest of
+// some that can, others with every call.
+std::optional<DiskRoom::Segment> DiskRoom::segment_to_empty(TenantId tenant,
+                                                            std::uint64_t record_bytes,
+                                                            std::uint64_t used) {
+  for (const BlockId id : catalogue_.ends(Tier::disk, [&](const Order& order) {
+         return order.record_bytes != record_bytes && devices_.is_online(order);
+       })) {
+    if (catalogue_.block(id).last_access >= used) break;
+    const Place at = devices_.place_of(id);
+    const Segment its{device_of(at), location_of(at).segment};
+    if (may_empty(its, tenant) && age_of(its, used)) return its;
+    const DiskDevice& on = devices_[its.device];
+    std::optional<Segment> oldest;
+    std::uint64_t when = kWhenever;
+    const std::uint32_t looked = std::min(on.segments(), limits::kSegmentsLookedAt);
+    for (std::uint32_t i = 0; i < looked; ++i) {
+      const Segment segment{its.device, look_from_++ % on.segments()};
+      if (on.space().slot_bytes_of(segment.number) != catalogue_.record_bytes(id) ||
+          !may_empty(segment, tenant)) {
+        continue;
+      }
+      if (const auto age = age_of(segment, used); age && *age < when) {
+        when = *age;
+        oldest = segment;
+      }
+    }
+    if (oldest) return oldest;
+  }
+  return std::nullopt;
+}
+
+// Records of one size have no room while others fill the disk, which were last used before `used`.
+// A tenant at its quota has no room without.
+bool DiskRoom::empty_a_segment_for(TenantId tenant, std::uint64_t record_bytes,
+                                   std::uint64_t used) {
   if (over_quota(tenant, record_bytes)) return false;
-  const auto others = catalogue_.ends(Tier::disk, [&](const Order& order) {
-    return order.record_bytes != record_bytes && devices_.is_online(order);
-  });
-  const auto segment_of = [&](BlockId id) -> const std::vector<BlockId>& {
-    return devices_.of(id).blocks_in(location_of(devices_.place_of(id)).segment);
-  };
-  const auto chosen =
-      std::ranges::find_if(others, [&](BlockId id) { return may_empty(segment_of(id), tenant); });
-  if (chosen == others.end()) return false;
+  const auto chosen = segment_to_empty(tenant, record_bytes, used);
+  if (!chosen) return false;
   emptying_ = true;
-  const Place at = devices_.place_of(*chosen);
-  empty_segment(device_of(at), location_of(at).segment, 0);
+  empty_segment(chosen->device, chosen->number, 0);
   return true;
 }
 

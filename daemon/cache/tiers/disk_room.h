@@ -4,8 +4,10 @@
 // A tenant never gets more than its quota, and is never refused what is guaranteed to it where
 // others have it to give. A record goes to the online device with the smallest part of its capacity
 // in use; where none has a free slot, over the block that was used longest ago and may go for the
-// tenant's sake. Only one segment at a time is emptied for records of another size, in steps. What
-// is being read is never touched.
+// tenant's sake. Records of different sizes have segments of their own: where those of one size
+// have no room, or go while others' have been unused for longer, a segment of the others is
+// emptied. One at a time, in steps, and none in which anything must stay: what is held, what is
+// being written, and a slot that is never to be used again keep a segment as it is.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +33,7 @@ class DiskRoom {
   std::optional<Slot> find(TenantId tenant, std::uint64_t record_bytes);
   // Whether a segment is being emptied, this one's or another's, so that on_room follows.
   bool more(TenantId tenant, std::uint64_t record_bytes) {
-    return emptying_ || empty_a_segment_for(tenant, record_bytes);
+    return emptying_ || empty_a_segment_for(tenant, record_bytes, kWhenever);
   }
   bool over_quota(TenantId tenant, std::uint64_t more_bytes) const noexcept;
   std::uint64_t allowance(TenantId tenant) const noexcept;
@@ -44,14 +46,23 @@ class DiskRoom {
   std::optional<Slot> free_slot(std::uint64_t record_bytes);
   Slot take_over(BlockId victim);
   bool evict_own(TenantId tenant, std::uint64_t record_bytes);
-  bool empty_a_segment_for(TenantId tenant, std::uint64_t record_bytes);
+  struct Segment {
+    std::uint32_t device, number;
+  };
+  static constexpr std::uint64_t kWhenever = ~0ULL;
+  bool empty_a_segment_for(TenantId tenant, std::uint64_t record_bytes, std::uint64_t used);
+  std::optional<Segment> segment_to_empty(TenantId tenant, std::uint64_t record_bytes,
+                                          std::uint64_t used);
+  std::optional<std::uint64_t> age_of(Segment segment, std::uint64_t used) const;
   void empty_segment(std::uint32_t number, std::uint32_t segment, std::uint32_t slot);
-  bool may_empty(std::span<const BlockId> segment, TenantId tenant) const;
+  bool may_empty(Segment segment, TenantId tenant) const;
 
   Catalogue& catalogue_;
   DiskDevices& devices_;
   const Later& later_;
   bool emptying_ = false;
+  std::uint32_t look_from_ = 0;      // the segment
+  std::uint32_t look_again_in_ = 0;  // writes over a block, before an older segment is looked for
 };
 
 }  // namespace kvtier::daemon

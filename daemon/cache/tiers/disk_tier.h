@@ -56,6 +56,10 @@ class DiskTier {
   // where something reads it, which will find the same.
   bool retire(BlockId id, const Error& why);
   // As DiskDevices::forget().
+  // The block in a slot may be evicted, or may be so no more.
+  void set_evictable(Place at, bool evictable) {
+    devices_[device_of(at)].set_evictable(location_of(at).segment, evictable);
+  }
   void forget(std::span<const BlockId> ids, Removal why) { devices_.forget(ids, why); }
 
   // ---- a restart, and devices that come late (DiskRecovery)

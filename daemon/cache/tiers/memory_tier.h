@@ -111,6 +111,9 @@ class MemoryTier {
   std::span<std::byte> slot(Place at) noexcept;
   storage::SlotTable& table(Place at) noexcept { return extent(ExtentId(at.container))->table(); }
 
+  std::uint32_t slots_of(ExtentId id) const noexcept {
+    return state_of(id).extent->shape().slots();
+  }
   void set_block(Place at, BlockId block) noexcept;
   // kNoBlock where the slot holds none.
   BlockId block_at(Place at) const noexcept;

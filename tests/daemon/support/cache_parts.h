@@ -25,6 +25,7 @@ struct CacheParts {
         emptying(catalogue, memory, eviction, later),
         room(catalogue, memory, disk, placements, eviction, emptying) {
     catalogue.on_evictable = [this](Tier tier, Place at, TenantId tenant, bool evictable) {
+      if (tier == Tier::disk) return disk.set_evictable(at, evictable);
       memory.of(tier, at).set_evictable(at, tenant, evictable);
     };
     disk.on_unheld = [this](BlockId id) { placements.settle(id); };
