@@ -46,7 +46,7 @@ class Lookup:
         self.ranks = len(spaces)
         self.model = spaces[0].model
         self.block_tokens = spaces[0].block_tokens
-        self._client = kvtier.Client(options.socket, name="vllm scheduler")
+        self._client = kvtier.Client(options.socket, name="vllm scheduler", read_only=True)
         self._caches = [self._client.open(ns) for ns in spaces]
 
     def prefix(self, covers: list[tuple[int, int, bytes]]) -> Prefixes | None:

@@ -205,8 +205,11 @@ class Planner:
             end = min(after, live.prefix.tokens) // self._block_tokens
             if live.stored < end <= len(live.pages):
                 orders.stores.append(Transfer(request_id, live.stored, live.pages[live.stored : end]))
-        for transfer in (*orders.loads, *orders.stores):
-            self._tell(orders, transfer)
+        for load in orders.loads:
+            # With the token behind it, for the block of a prefix's last token is never loaded.
+            self._tell(orders, load, load.end * self._block_tokens + 1)
+        for store in orders.stores:
+            self._tell(orders, store, store.end * self._block_tokens)
         for store in orders.stores:
             self._live[store.request].stored, self._live[store.request].stores = store.end, True
         orders.fresh = fresh
@@ -258,11 +261,11 @@ class Planner:
         if len(tokens) > known:
             live.prefix.append(tokens[known:])
 
-    def _tell(self, orders: Orders, transfer: Transfer) -> None:
+    def _tell(self, orders: Orders, transfer: Transfer, end: int) -> None:
+        """The workers know its request's tokens up to `end` after it."""
         live = self._live.get(transfer.request)
         if live is None:
             return
-        end = transfer.end * self._block_tokens
         growth = orders.growth.get(transfer.request)
         if growth is None:
             covers = live.covers if live.told == 0 else []

@@ -153,6 +153,7 @@ class Backend:
             raise RuntimeError("the cache is having a bad day")
 
     def load(self, prefix, first, pages):
+        assert first + len(pages) <= prefix.blocks_matchable
         self._begin()
         return Load(self.world, prefix, first, pages)
 

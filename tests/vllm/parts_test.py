@@ -216,7 +216,7 @@ class PlannerTest(unittest.TestCase):
 
     def test_a_load_tells_its_tokens_and_covers_once(self):
         step = self.loaded(self.request)
-        self.assertEqual(step.growth["r"].tokens, struct.pack("8I", *range(8)))
+        self.assertEqual(step.growth["r"].tokens, struct.pack("9I", *range(9)))
         self.assertEqual(step.fresh, [5, 6])
         step = self.planner.orders([planner.Scheduled("r", [5, 6, 7], True, 8, 10)])
         self.assertEqual((step.growth, step.stores, step.fresh), ({}, [], [7]))
