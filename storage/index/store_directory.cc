@@ -202,7 +202,9 @@ Result<void> write_and_read_back(const std::filesystem::path& path) {
   return {};
 }
 
-Result<void> check_room(const RecordStoreOptions& options) {
+// What never fits, or not for a directory that is yet to be made, is a mistake in the setting. One
+// that was made before has blocks: others have filled its file system, and may leave it again.
+Result<void> check_room(const RecordStoreOptions& options, bool made_before) {
   if (!options.check_free_space) return {};
   struct statvfs status {};
   if (::statvfs(options.directory.c_str(), &status) != 0) {
@@ -211,10 +213,11 @@ Result<void> check_room(const RecordStoreOptions& options) {
   const std::uint64_t free_bytes = std::uint64_t{status.f_bavail} * status.f_frsize;
   const std::uint64_t available = free_bytes + allocated_bytes(options.directory);
   if (options.capacity_bytes <= available) return {};
-  return error_at(Errc::invalid, options.directory,
+  const bool never = options.capacity_bytes > std::uint64_t{status.f_blocks} * status.f_frsize;
+  return error_at(made_before && !never ? Errc::no_space : Errc::invalid, options.directory,
                   "the capacity is " + mebibytes(options.capacity_bytes) +
                       ", but free space and what the directory holds are only " +
-                      mebibytes(available));
+                      mebibytes(available) + ": free some, or lower the capacity");
 }
 
 }  // namespace
@@ -252,7 +255,7 @@ Result<StoreDirectory> StoreDirectory::open(const RecordStoreOptions& options) {
 
   format = read_format(options.directory);
   if (!format) return format.error();
-  if (const auto room = check_room(options); !room) return room.error();
+  if (const auto room = check_room(options, format->has_value()); !room) return room.error();
   if (!*format) {
     if (!options.may_create) return not_there(options.directory);
     *format = Format{};

@@ -52,26 +52,27 @@ std::string mend_of(const std::filesystem::path& directory, int code) {
 Health::Health(std::chrono::milliseconds probe_first, std::chrono::milliseconds probe_max)
     : probe_first_(probe_first), probe_max_(probe_max), delay_(probe_first) {}
 
-bool Health::transfer_ended(int code, DiskLocation at, Clock::time_point now) {
+bool Health::transfer_ended(Transfer kind, int code, DiskLocation at, Clock::time_point now) {
+  Failures& failures = failed_[static_cast<std::size_t>(kind)];
   if (code == 0) {
-    failed_at_.clear();
+    failures.at.clear();
     return false;
   }
   if (is_whole(code)) return true;
-  if (failed_at_.empty() || now - first_failure_ > kWindow) {
-    failed_at_.clear();
-    first_failure_ = now;
+  if (failures.at.empty() || now - failures.first > kWindow) {
+    failures.at.clear();
+    failures.first = now;
   }
-  if (std::find(failed_at_.begin(), failed_at_.end(), at) == failed_at_.end()) {
-    failed_at_.push_back(at);
+  if (kind == Transfer::sync || std::ranges::find(failures.at, at) == failures.at.end()) {
+    failures.at.push_back(at);
   }
-  return failed_at_.size() >= kPlacesMax;
+  return failures.at.size() >= kPlacesMax;
 }
 
 // A device that fails again soon after it came back is tried less and less often.
 void Health::go_offline(Clock::time_point now) {
   online_ = false;
-  failed_at_.clear();
+  for (Failures& failures : failed_) failures.at.clear();
   const bool soon_again = online_since_ && now - *online_since_ < 2 * probe_max_;
   delay_ = soon_again ? std::min(2 * delay_, probe_max_) : probe_first_;
   next_probe_ = now + delay_;

@@ -2,6 +2,7 @@
 // Decisions only, no I/O and no clock of its own; the store's thread alone calls it.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -24,10 +25,12 @@ class Health {
 
   bool online() const noexcept { return online_; }
 
-  // A transfer of a record or a sync ended, with 0 or an errno. True if the device is to be taken
-  // offline for it: at once for what no record can be blamed for (no space, read-only, gone), for
-  // other failures after kPlacesMax different places in a row.
-  bool transfer_ended(int code, DiskLocation at, Clock::time_point now);
+  // A read or write of a record, or a sync, ended, with 0 or an errno. True if the device is to be
+  // taken offline for it: at once for what no record can be blamed for (no space, read-only, gone),
+  // for other failures after kPlacesMax of the kind in a row, of different places or of syncs: what
+  // can still be read says nothing of what can be written.
+  enum class Transfer { read, write, sync };
+  bool transfer_ended(Transfer kind, int code, DiskLocation at, Clock::time_point now);
 
   void go_offline(Clock::time_point now);
   void go_online(Clock::time_point now);
@@ -40,8 +43,11 @@ class Health {
  private:
   std::chrono::milliseconds probe_first_, probe_max_;
   bool online_ = true;
-  std::vector<DiskLocation> failed_at_;  // since the last success, each place once
-  Clock::time_point first_failure_;
+  struct Failures {
+    std::vector<DiskLocation> at;  // since the last success, each place once, or every sync
+    Clock::time_point first;
+  };
+  std::array<Failures, 3> failed_;  // by kind
   std::chrono::milliseconds delay_;
   Clock::time_point next_probe_;
   std::optional<Clock::time_point> online_since_;  // of the last return

@@ -193,6 +193,30 @@ TEST_F(HealthTest, StoreIsClosedWhileItIsOffline) {
   store()->close();
 }
 
+// A hundred of a hundred writes failed, with a good read between each, and it was believed.
+TEST(Health, WhatCanBeReadSaysNothingOfWritesAndSyncs) {
+  using Transfer = Health::Transfer;
+  for (const Transfer failing : {Transfer::write, Transfer::sync, Transfer::read}) {
+    Health health(100ms, 5000ms);
+    const Transfer works = failing == Transfer::read ? Transfer::write : Transfer::read;
+    bool goes = false;
+    for (std::uint32_t n = 0; n < Health::kPlacesMax; ++n) {
+      EXPECT_FALSE(goes);
+      goes = health.transfer_ended(failing, EIO, {0, failing == Transfer::sync ? 0 : n}, {});
+      EXPECT_FALSE(health.transfer_ended(works, 0, {0, n}, {}));
+    }
+    EXPECT_TRUE(goes);
+  }
+}
+
+TEST(Health, ASuccessOfTheKindStartsItsCountAnew) {
+  Health health(100ms, 5000ms);
+  for (std::uint32_t n = 0; n < 3 * Health::kPlacesMax; ++n) {
+    const int code = n % Health::kPlacesMax == 0 ? 0 : EIO;
+    EXPECT_FALSE(health.transfer_ended(Health::Transfer::write, code, {0, n}, {}));
+  }
+}
+
 TEST(Health, DeviceThatKeepsFailingIsProbedLessAndLessOften) {
   Health health(100ms, 5000ms);
   Health::Clock::time_point now{};

@@ -15,6 +15,7 @@
 #include <set>
 
 #include "core/base/fd.h"
+#include "storage/store/late_store.h"
 #include "tests/storage/support/helpers.h"
 
 namespace kvtier::storage {
@@ -89,6 +90,34 @@ TEST_F(FullTest, SegmentThatFindsNoSpaceTakesTheTierOfflineUntilThereIsSome) {
   store.wait_until(true);
   EXPECT_TRUE(store.read(TestRecord(0, 1), {0, 0}));
   EXPECT_TRUE(store.works(TestRecord(0, 2), {9, 0}));
+}
+
+// A start that ends for it loses what the service manager keeps of the memory tiers.
+TEST_F(FullTest, FileSystemThatOthersHaveFilledMakesTheTierLateAndItComesBackByItself) {
+  ASSERT_EQ(::mount("tmpfs", place_.c_str(), "tmpfs", MS_REMOUNT, "size=80m"), 0);
+  options_.check_free_space = true;
+  {
+    TestStore store(options_);
+    ASSERT_TRUE(store.works(TestRecord(0, 1), {0, 0}));
+  }
+  use_up_all_space();
+  ASSERT_EQ(open_record_store(options_, [](auto) {}).error().code, Errc::no_space);
+  TestStore store(options_, TestStore::Late::may_be);
+  store.watch_health();
+  ASSERT_EQ(store.health().size(), 1u);
+  EXPECT_FALSE(store.health()[0].online);
+  EXPECT_NE(store.health()[0].why.find("free some"), std::string::npos) << store.health()[0].why;
+  fs::remove(ballast_);
+  store.wait_until(true);
+  EXPECT_TRUE(store.read(TestRecord(0, 1), {0, 0}));
+}
+
+TEST_F(FullTest, CapacityThatNeverFitsIsAMistakeAndNotALateTier) {
+  options_.check_free_space = true;
+  options_.may_create = true;
+  const auto store = open_record_store_now_or_late(options_, [](auto) {});
+  ASSERT_FALSE(store);
+  EXPECT_EQ(store.error().code, Errc::invalid);
 }
 
 // The slots are there already; the log of the index is not.

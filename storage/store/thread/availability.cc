@@ -35,10 +35,11 @@ void Availability::index_failed(const Error& error) {
   go_offline(error.message, error.code == Errc::no_space ? ENOSPC : 0);
 }
 
-void Availability::transfer_ended(const BlockDevice::Completion& completion, DiskLocation at) {
+void Availability::transfer_ended(Health::Transfer kind, const BlockDevice::Completion& completion,
+                                  DiskLocation at) {
   if (!health_.online()) return;
   const int code = completion.result ? 0 : completion.code != 0 ? completion.code : EIO;
-  if (health_.transfer_ended(code, at, Health::Clock::now())) {
+  if (health_.transfer_ended(kind, code, at, Health::Clock::now())) {
     go_offline(completion.result.error().message, code);
   }
 }

@@ -39,7 +39,8 @@ class Availability {
   void go_offline(const std::string& what, int code);
   void index_failed(const Error& error);
   // A transfer, or a sync with a place of no meaning.
-  void transfer_ended(const BlockDevice::Completion& completion, DiskLocation at);
+  void transfer_ended(Health::Transfer kind, const BlockDevice::Completion& completion,
+                      DiskLocation at);
 
   // Who is told of changes, and at once if it is offline.
   void tell(HealthChanged changed);

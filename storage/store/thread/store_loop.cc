@@ -102,14 +102,18 @@ void StoreLoop::start_transfers() {
 }
 
 void StoreLoop::settle(const BlockDevice::Completion& completion) {
-  std::optional<DiskLocation> at = DiskLocation{};
+  using Transfer = Health::Transfer;
   if (completion.tag == kSyncTag) {
     flushes_.land_sync(completion);
-  } else if (!(at = reads_.land(completion)) && !(at = writes_.land(completion))) {
-    at = scrubs_.land(completion);
-    KVTIER_CHECK(at);
+    return availability_.transfer_ended(Transfer::sync, completion, {});
   }
-  availability_.transfer_ended(completion, *at);
+  if (const auto at = writes_.land(completion)) {
+    return availability_.transfer_ended(Transfer::write, completion, *at);
+  }
+  auto at = reads_.land(completion);
+  if (!at) at = scrubs_.land(completion);
+  KVTIER_CHECK(at);
+  availability_.transfer_ended(Transfer::read, completion, *at);
 }
 
 void StoreLoop::end_landed() {

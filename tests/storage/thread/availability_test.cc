@@ -114,9 +114,9 @@ TEST_F(AvailabilityTest, OneFailedTransferIsNotBelievedButAFullDeviceIs) {
   const auto failed = [](int code) {
     return BlockDevice::Completion{1, make_error(Errc::io, "failed"), code};
   };
-  availability.transfer_ended(failed(EIO), {0, 1});
+  availability.transfer_ended(Health::Transfer::read, failed(EIO), {0, 1});
   EXPECT_TRUE(availability.online());
-  availability.transfer_ended(failed(ENOSPC), {0, 2});
+  availability.transfer_ended(Health::Transfer::write, failed(ENOSPC), {0, 2});
   EXPECT_FALSE(availability.online());
 }
 
