@@ -169,7 +169,7 @@ def main():
         return 0
     program = shutil.which("clang-tidy-14") or fail("clang-tidy-14 was not found: apt-get install clang-tidy-14")
     without = [] if arguments.analyzer else ["-clang-analyzer-*"]
-    without += ["-bugprone-suspicious-include"] if arguments.together else []
+    without += ["-bugprone-suspicious-include", "-clang-diagnostic-shadow"] if arguments.together else []
     options = [f"--checks={','.join(without)}"] if without else []
     tidy = Tidy(program, one_command_each(build, sources), options, arguments.budget_s)
     begun = time.monotonic()

@@ -109,7 +109,11 @@ class ConformanceTest : public testing::Test {
   void store(Cache& cache, const Prefix& prefix, const Pages& pages, std::uint32_t blocks) {
     auto write = cache.write_back(prefix, 0, pages, {}, soon());
     write.wait();
-    ASSERT_EQ(write.accepted(), blocks) << (write.error() ? write.error()->message : "");
+    std::string why = write.error() ? write.error()->message : "no error";
+    for (std::size_t i = 0; i < kDropReasons; ++i) {
+      why += ", " + std::to_string(write.dropped().blocks[i]) + " " + kDropReasonNames[i];
+    }
+    ASSERT_EQ(write.accepted(), blocks) << why << ", " << write.cached() << " cached";
     const auto flushed = client->flush(soon());
     ASSERT_TRUE(flushed) << flushed.error().message;
   }
