@@ -6,7 +6,7 @@
 #include "kvtier/kvtier.h"
 
 #if defined(__LP64__)
-#define KVT_FIELD(type, field, at) static_assert(offsetof(type, field) == at)
+#define KVT_FIELD(type, field, at) static_assert(offsetof(type, field) == (at))
 
 KVT_FIELD(kvt_layer_shape, size, 0);
 KVT_FIELD(kvt_layer_shape, kv_heads, 8);
