@@ -94,6 +94,7 @@ class Writer {
   void operator()(Tag tag, const std::string& text) { field(tag, text.data(), text.size()); }
   void operator()(Tag tag, const std::vector<LayerShape>& shapes) {
     std::vector<PackedShape> list;
+    list.reserve(shapes.size());
     for (const LayerShape& shape : shapes) list.push_back(packed(shape));
     field(tag, list.data(), list.size() * sizeof(PackedShape));
   }

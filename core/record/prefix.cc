@@ -146,7 +146,8 @@ void Prefix::truncate(std::size_t tokens) {
     open_.resize(digest_bytes_ != 0 ? 0 : tokens % each);
     if (!open_.empty()) std::memcpy(open_.data(), proof.data(), open_.size() * sizeof(Token));
     if (digest_bytes_ != 0) {
-      digest_.assign(proof.begin() + digest_bytes_, proof.begin() + 2 * digest_bytes_);
+      const auto digest = proof.subspan(digest_bytes_, digest_bytes_);
+      digest_.assign(digest.begin(), digest.end());
     }
     keys_.resize(whole);
     proofs_.truncate(whole);
