@@ -124,6 +124,14 @@ def print_table(runs, document_tokens):
               f"{run['first_token_ms']:>9.1f} ms{ratio:>8.1f}x  {run['answer_sha256'][:12]}")
 
 
+def report(wrong, *written):
+    """Says what did not hold. Returns the exit status."""
+    for what in wrong:
+        print(f"NOT HELD: {what}", file=sys.stderr)
+    print(f"\n{' and '.join(map(str, written))} written; " + ("everything held." if not wrong else "see above."))
+    return 1 if wrong else 0
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--build", type=pathlib.Path, required=True, help="CMake's binary directory")
@@ -150,10 +158,7 @@ def main():
         arguments.out.write_text(json.dumps({"document_tokens": document_tokens, "runs": rows}, indent=2) + "\n")
         print_table(rows, document_tokens)
         wrong = list(failures(rows, document_tokens))
-        for what in wrong:
-            print(f"NOT HELD: {what}", file=sys.stderr)
-        print(f"\n{arguments.out} written; " + ("everything held." if not wrong else "see above."))
-        return 1 if wrong else 0
+        return report(wrong, arguments.out)
     finally:
         if daemon.process and daemon.process.poll() is None:
             daemon.stop(signal.SIGTERM)

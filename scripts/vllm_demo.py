@@ -17,7 +17,7 @@ import tempfile
 import time
 import zipfile
 
-from demo import Daemon, print_table
+from demo import Daemon, print_table, report
 from vllm_engine import Engine
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -178,10 +178,7 @@ def main():
         print_table(runs, document_tokens)
         print(f"{plain['name']}: {plain['first_token_ms']:.1f} ms, answer {plain['answer_sha256'][:12]}")
         wrong = list(failures(runs, plain, document_tokens))
-        for what in wrong:
-            print(f"NOT HELD: {what}", file=sys.stderr)
-        print(f"\n{arguments.out} and {log.name} written; " + ("everything held." if not wrong else "see above."))
-        return 1 if wrong else 0
+        return report(wrong, arguments.out, log.name)
     finally:
         if cache.process and cache.process.poll() is None:
             cache.stop(signal.SIGTERM)

@@ -1,8 +1,8 @@
 #include "daemon/cache/room/emptying.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "daemon/cache/catalogue/sampled_ages.h"
 #include "daemon/limits.h"
 
 namespace kvtier::daemon {
@@ -90,27 +90,16 @@ std::optional<ExtentId> Emptying::older_extent(MemoryTier& tier, TenantId tenant
   const auto may = [&](ExtentId id) {
     if (tier.kept_in(id) != 0 || !eviction_.may_empty(tier, id, tenant)) return false;
     looked += limits::kAgesLookedAt;
-    return mostly_older(tier, id, used);
+    return sampled_ages(catalogue_, tier.slots_of(id), used,
+                        [&](std::uint32_t slot) {
+                          return tier.block_at({id.value, slot});
+                        })
+        .mostly_older();
   };
   const ExtentId its(catalogue_.block(coldest).places[t].container);
   const auto chosen = may(its) ? std::optional(its) : tier.idle_extent(other_size, may);
   if (chosen) looked = 0;
   return chosen;
-}
-
-// Three of four that are there, of some that lie apart: a little that is newer goes along, but two
-// sizes in use do not take each other's extents in turns.
-bool Emptying::mostly_older(const MemoryTier& tier, ExtentId id, std::uint64_t used) const {
-  const std::uint32_t slots = tier.slots_of(id);
-  const std::uint32_t step = std::max(slots / limits::kAgesLookedAt, 1U);
-  std::uint32_t there = 0, older = 0;
-  for (std::uint32_t slot = 0; slot < slots; slot += step) {
-    const BlockId block = tier.block_at({id.value, slot});
-    if (block == kNoBlock) continue;
-    ++there;
-    older += catalogue_.block(block).last_access < used ? 1 : 0;
-  }
-  return 4 * older >= 3 * there;
 }
 
 // At most so many of the blocks in the extent that is on its way out.

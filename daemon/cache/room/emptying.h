@@ -80,7 +80,6 @@ class Emptying {
                                           std::uint64_t record_bytes, bool kept_too);
   std::optional<ExtentId> older_extent(MemoryTier& tier, TenantId tenant,
                                        std::uint64_t record_bytes, std::uint64_t used);
-  bool mostly_older(const MemoryTier& tier, ExtentId id, std::uint64_t used) const;
   std::optional<ExtentId> extent_to_await(MemoryTier& tier, TenantId tenant,
                                           std::uint64_t record_bytes) const;
   std::optional<ExtentId> easiest_to_empty(MemoryTier& tier) const;

@@ -146,22 +146,10 @@ bool DiskRoom::may_empty(Segment segment, TenantId tenant) const {
   return true;
 }
 
-// The mean of when its blocks were last used, of some that lie apart. None, where fewer than three
-// of four were last used before `used`: two sizes in use do not take each other's segments in
-// turns.
-std::optional<std::uint64_t> DiskRoom::age_of(Segment segment, std::uint64_t used) const {
+SampledAges DiskRoom::ages_of(Segment segment, std::uint64_t used) const {
   const std::vector<BlockId>& slots = devices_[segment.device].blocks_in(segment.number);
-  const std::size_t step = std::max<std::size_t>(slots.size() / limits::kAgesLookedAt, 1);
-  std::uint64_t there = 0, older = 0, sum = 0;
-  for (std::size_t slot = 0; slot < slots.size(); slot += step) {
-    if (slots[slot] == kNoBlock) continue;
-    const std::uint64_t at = catalogue_.block(slots[slot]).last_access;
-    ++there;
-    older += at < used ? 1 : 0;
-    sum += at;
-  }
-  if (4 * older < 3 * there) return std::nullopt;
-  return there == 0 ? 0 : sum / there;
+  return sampled_ages(catalogue_, static_cast<std::uint32_t>(slots.size()), used,
+                      [&](std::uint32_t slot) { return slots[slot]; });
 }
 
 // The segment of the coldest block of another size, if that can be emptied, or else the oldest of
@@ -175,7 +163,7 @@ std::optional<DiskRoom::Segment> DiskRoom::segment_to_empty(TenantId tenant,
     if (catalogue_.block(id).last_access >= used) break;
     const Place at = devices_.place_of(id);
     const Segment its{device_of(at), location_of(at).segment};
-    if (may_empty(its, tenant) && age_of(its, used)) return its;
+    if (may_empty(its, tenant) && ages_of(its, used).mostly_older()) return its;
     const DiskDevice& on = devices_[its.device];
     std::optional<Segment> oldest;
     std::uint64_t when = kWhenever;
@@ -186,8 +174,9 @@ std::optional<DiskRoom::Segment> DiskRoom::segment_to_empty(TenantId tenant,
           !may_empty(segment, tenant)) {
         continue;
       }
-      if (const auto age = age_of(segment, used); age && *age < when) {
-        when = *age;
+      const SampledAges ages = ages_of(segment, used);
+      if (ages.mostly_older() && ages.mean() < when) {
+        when = ages.mean();
         oldest = segment;
       }
     }

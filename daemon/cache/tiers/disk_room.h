@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 
+#include "daemon/cache/catalogue/sampled_ages.h"
 #include "daemon/cache/tiers/disk_devices.h"
 
 namespace kvtier::daemon {
@@ -53,7 +54,7 @@ class DiskRoom {
   bool empty_a_segment_for(TenantId tenant, std::uint64_t record_bytes, std::uint64_t used);
   std::optional<Segment> segment_to_empty(TenantId tenant, std::uint64_t record_bytes,
                                           std::uint64_t used);
-  std::optional<std::uint64_t> age_of(Segment segment, std::uint64_t used) const;
+  SampledAges ages_of(Segment segment, std::uint64_t used) const;
   void empty_segment(std::uint32_t number, std::uint32_t segment, std::uint32_t slot);
   bool may_empty(Segment segment, TenantId tenant) const;
 

@@ -43,6 +43,16 @@ class SizesTest : public ::testing::Test {
     return kept;
   }
 
+  // The first of each segment.
+  std::map<std::uint32_t, BlockId> put_on_disk(std::span<const TestBlock> blocks) {
+    std::map<std::uint32_t, BlockId> first;
+    for (const auto& block : blocks) {
+      const BlockId id = parts.put_on_disk(ns, block);
+      first.try_emplace(parts.catalogue.block(id).places[index_of(Tier::disk)].container, id);
+    }
+    return first;
+  }
+
   CacheParts parts;
   const std::uint16_t ns = parts.open(small_namespace("m"));
   const std::uint16_t wide = parts.open(small_namespace("w", true));
@@ -99,12 +109,7 @@ TEST_F(SizesTest, what_is_used_is_not_taken_for_a_size_that_is_new) {
 // Ninety-six became six, and the wide one was not stored.
 TEST_F(SizesTest, where_each_segment_has_a_block_that_is_held_nothing_goes) {
   const auto small = blocks_of(parts, ns, 96);
-  std::map<std::uint32_t, BlockId> first_of_segment;
-  for (const auto& block : small) {
-    const BlockId id = parts.put_on_disk(ns, block);
-    const Place at = parts.catalogue.block(id).places[index_of(Tier::disk)];
-    first_of_segment.try_emplace(at.container, id);
-  }
+  const auto first_of_segment = put_on_disk(small);
   for (const auto& [segment, id] : first_of_segment) {
     ASSERT_TRUE(parts.catalogue.hold(id, Tier::disk));
   }
@@ -122,12 +127,7 @@ TEST_F(SizesTest, where_each_segment_has_a_block_that_is_held_nothing_goes) {
 // Ninety became none.
 TEST_F(SizesTest, where_each_segment_has_a_slot_that_is_bad_nothing_goes) {
   const auto small = blocks_of(parts, ns, 96);
-  std::map<std::uint32_t, BlockId> first_of_segment;
-  for (const auto& block : small) {
-    const BlockId id = parts.put_on_disk(ns, block);
-    const Place at = parts.catalogue.block(id).places[index_of(Tier::disk)];
-    first_of_segment.try_emplace(at.container, id);
-  }
+  const auto first_of_segment = put_on_disk(small);
   for (const auto& [segment, id] : first_of_segment)
     parts.disk.retire(id, make_error(Errc::corrupt, "planted"));
   parts.stores.complete_all();
