@@ -24,6 +24,10 @@ constexpr std::uint64_t kRunBytesMax = 16_MiB;
 
 }  // namespace
 
+std::byte* CudaWriteBackJob::host_bytes(const Filling& filling) noexcept {
+  return filling.slots.host->ref.bytes().data();
+}
+
 CudaWriteBackJob::CudaWriteBackJob(std::shared_ptr<CudaGpu> gpu, CudaPools::Event after,
                                    std::shared_ptr<session::Session> session,
                                    std::shared_ptr<session::NamespaceEntry> ns,
@@ -43,6 +47,8 @@ CopyJob::Step CudaWriteBackJob::step() noexcept {
   if (next_ < blocks() && under_way_.size() < kBatchesUnderWay) {
     Batch batch = gather(settled, later);
     if (!batch.blocks.empty()) {
+      // Slots that were freed from a prefix's tail on come in descending order.
+      std::ranges::sort(batch.blocks, {}, host_bytes);
       launch(batch);
       under_way_.push_back(std::move(batch));
     } else if (settled == 0 && under_way_.empty()) {
@@ -170,7 +176,7 @@ Result<void> CudaWriteBackJob::pack(Batch& batch) {
 void CudaWriteBackJob::copy_to_host(const Batch& batch) const {
   const auto& streams = gpu_->streams().to_host;
   const std::size_t bytes = layout().record_bytes;
-  const auto to = [&](std::size_t n) { return batch.blocks[n].slots.host->ref.bytes().data(); };
+  const auto to = [&](std::size_t n) { return host_bytes(batch.blocks[n]); };
   const auto extent = [&](std::size_t n) { return batch.blocks[n].slots.host->ref.extent.get(); };
   std::size_t turn = 0;
   for (std::size_t n = 0; n < batch.blocks.size();) {
@@ -214,6 +220,7 @@ std::uint32_t CudaWriteBackJob::finish_oldest() noexcept {
   under_way_.pop_front();
   for (const CudaPools::Event& end : batch.ends)
     batch.failed = cudaEventSynchronize(end.get()) != cudaSuccess || batch.failed;
+  std::ranges::sort(batch.blocks, {}, &Filling::block);  // parents first
   for (Filling& filling : batch.blocks) {
     if (batch.failed) {
       drop(std::move(filling.slots));
