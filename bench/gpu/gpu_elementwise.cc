@@ -17,7 +17,6 @@ using kernels::cuda::SampleRow;
 using kernels::cuda::Stream;
 
 constexpr std::size_t kRows = 8192;
-constexpr double kGiga = 1e9;
 
 // Arrays of a BF16 small number, of zeros, of numbers; `Bytes` sets every byte.
 template <typename T>

@@ -11,6 +11,8 @@
 
 namespace kvtier::bench {
 
+inline constexpr double kGiga = 1e9;
+
 class GpuEvent {
  public:
   GpuEvent() { kernels::cuda::check(cudaEventCreate(&event_), "cudaEventCreate"); }

@@ -22,7 +22,6 @@ using kernels::cuda::TransferLayer;
 constexpr std::uint32_t kBlocks = 1024;      // 16,384 tokens
 constexpr std::uint32_t kThreadBlocks = 16;  // few multiprocessors: the rest computes
 constexpr std::uint32_t kStagedBlocks = 64;  // records in HBM, to be copied to the host
-constexpr double kGiga = 1e9;
 
 // Records of kBlocks blocks in pinned host memory, in slots in random order, and their BF16 pages.
 class Blocks {

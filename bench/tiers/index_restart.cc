@@ -23,7 +23,7 @@ namespace {
 
 using namespace storage;
 
-constexpr std::uint64_t kSegmentBytes = 1_GiB;
+constexpr std::uint64_t kIndexSegmentBytes = 1_GiB;
 constexpr std::uint32_t kPrefixBlocks = 125;
 constexpr std::uint32_t kBatch = 4096;
 constexpr std::size_t kRun = 1'000'000;
@@ -31,10 +31,10 @@ constexpr std::size_t kRun = 1'000'000;
 RecordStoreOptions options_for(const std::filesystem::path& directory, std::uint32_t blocks) {
   RecordStoreOptions options;
   options.directory = directory;
-  options.segment_bytes = kSegmentBytes;
-  const std::uint64_t segments = blocks / slots_per_segment(kSegmentBytes, kSmallestRecord) + 1;
-  options.capacity_bytes = segments * kSegmentBytes;
-  while (segment_capacity_bytes(options) < segments * kSegmentBytes)
+  options.segment_bytes = kIndexSegmentBytes;
+  const std::uint64_t segments = blocks / slots_per_segment(kIndexSegmentBytes, kSmallestRecord) + 1;
+  options.capacity_bytes = segments * kIndexSegmentBytes;
+  while (segment_capacity_bytes(options) < segments * kIndexSegmentBytes)
     options.capacity_bytes += 64_MiB;
   options.check_free_space = false;  // no record is ever read: the segments are made sparse
   return options;
@@ -42,12 +42,12 @@ RecordStoreOptions options_for(const std::filesystem::path& directory, std::uint
 
 void make_segment(const StoreDirectory& directory, std::uint32_t number) {
   SegmentHeader header{kSegmentMagic, kSegmentVersion, number, kSmallestRecord,
-                       kSegmentBytes, directory.id(),  0};
+                       kIndexSegmentBytes, directory.id(),  0};
   header.checksum = xxh3_64(std::as_bytes(std::span(&header, 1)));
   char name[32];
   std::snprintf(name, sizeof name, "%06u.seg", number);
   UniqueFd fd(::open((directory.segments() / name).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-  if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(kSegmentBytes)) != 0 ||
+  if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(kIndexSegmentBytes)) != 0 ||
       ::pwrite(fd.get(), &header, sizeof header, 0) != sizeof header) {
     throw std::runtime_error(std::string("cannot make a segment: ") + std::strerror(errno));
   }
@@ -73,7 +73,7 @@ void fill_index(Index& index, const NamespaceId& ns, std::uint32_t blocks) {
   std::vector<std::uint32_t> places(blocks);
   for (std::uint32_t i = 0; i < blocks; ++i) places[i] = i;
   std::shuffle(places.begin(), places.end(), std::mt19937_64(1));
-  const std::uint32_t per_segment = slots_per_segment(kSegmentBytes, kSmallestRecord);
+  const std::uint32_t per_segment = slots_per_segment(kIndexSegmentBytes, kSmallestRecord);
   std::vector<DiskEntry> run;
   Key parent;
   for (std::uint32_t i = 0; i < blocks; ++i) {
@@ -93,7 +93,7 @@ void fill_index(Index& index, const NamespaceId& ns, std::uint32_t blocks) {
 void make_store(const RecordStoreOptions& options, std::uint32_t blocks) {
   const auto directory = need(StoreDirectory::open(options));
   std::filesystem::create_directories(directory.segments());
-  const std::uint32_t per_segment = slots_per_segment(kSegmentBytes, kSmallestRecord);
+  const std::uint32_t per_segment = slots_per_segment(kIndexSegmentBytes, kSmallestRecord);
   for (std::uint32_t segment = 0; segment * std::uint64_t{per_segment} < blocks; ++segment) {
     make_segment(directory, segment);
   }
@@ -123,7 +123,7 @@ double restart_seconds(std::uint32_t blocks, const std::filesystem::path& parent
   options.blocks_max = blocks;
   options.host = {64_MiB, 64_MiB};
   options.disk.segments_bytes = segment_capacity_bytes(store_options);
-  options.disk.segment_bytes = kSegmentBytes;
+  options.disk.segment_bytes = kIndexSegmentBytes;
   daemon::BlockCache cache(options, {{}, host.get(), {{store.get(), {}}}, &directory});
   need(cache.recover());
   const double seconds = seconds_since(begin);
