@@ -2,6 +2,7 @@
  * of what did not hold. */
 #include <kvtier/kvtier.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,14 +18,14 @@
 
 enum { LAYERS = 3, BLOCKS = 4, TOKENS = 16, RAW = 16 * 32 };
 
-static int lines;
+static atomic_int lines;
 static void count_line(void* user, kvt_log_level level, const char* line) {
   EXPECT(level <= KVT_LOG_DEBUG && line[0] != 0);
-  ++*(int*)user;
+  ++*(atomic_int*)user;
 }
 
 static void settled(void* user) {
-  *(volatile int*)user = 1;
+  atomic_store((atomic_int*)user, 1);
 }
 
 static kvt_namespace raw_namespace(void) {
@@ -160,10 +161,10 @@ static void check_load(kvt_cache* cache, const kvt_prefix* prefix, const kvt_pag
   kvt_match match = KVT_MATCH_INIT;
   EXPECT(kvt_cache_match(cache, prefix, &match) == KVT_OK && match.blocks == BLOCKS);
   kvt_lease* lease = NULL;
-  volatile int called = 0;
+  atomic_int called = 0;
   int fd = -1;
   EXPECT(kvt_lease_async(cache, prefix, 0, BLOCKS, SOON, &lease) == KVT_OK);
-  EXPECT(kvt_lease_on_settled(lease, settled, (void*)&called) == KVT_OK);
+  EXPECT(kvt_lease_on_settled(lease, settled, &called) == KVT_OK);
   EXPECT(kvt_lease_event_fd(lease, &fd) == KVT_OK);
   struct pollfd one = {fd, POLLIN, 0};
   EXPECT(poll(&one, 1, 30000) == 1);
