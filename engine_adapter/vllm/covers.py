@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import pathlib
 from typing import Any
 
-from .weights import adapter_identity
+from ..engines.weights import folder_digest
 
 Covers = list[tuple[int, int, bytes]]
 
@@ -17,6 +18,12 @@ def _digest(*parts: object) -> bytes:
         text = str(part).encode("utf-8", "surrogatepass")
         digest.update(len(text).to_bytes(8, "little") + text)
     return digest.digest()
+
+
+def adapter_identity(adapter: Any) -> tuple[str, str]:
+    """Name and, of a local adapter, digest of a LoRA request; else its path."""
+    path = str(getattr(adapter, "lora_path", ""))
+    return str(adapter.lora_name), folder_digest(path) if path and pathlib.Path(path).is_dir() else path
 
 
 def covers_of(request: Any, tokens_max: int) -> Covers:

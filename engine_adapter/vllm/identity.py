@@ -18,9 +18,9 @@ import vllm
 
 import kvtier
 
+from ..engines.weights import revision_of
 from .options import Options, Refusal
 from .pages import Layer, layer_of, number_dims, raw_dims
-from .weights import revision_of
 
 # The longest proof of what a request's blocks depend on besides their tokens.
 EXTRA_BYTES_MAX = 1024

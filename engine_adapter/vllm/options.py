@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from ..engines.options import Refusal, read_options
+
+__all__ = ["STORAGE", "Options", "Refusal", "check_failure_policy"]
+
 STORAGE = ("auto", "raw", "bf16", "fp8_e4m3", "fp8_e5m2", "int8", "int4")
-
-
-class Refusal(ValueError):
-    """Why this engine cannot use the cache, and what to do about it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,33 +27,11 @@ class Options:
     @classmethod
     def of(cls, given: dict[str, Any]) -> Options:
         """Of the keys that begin with "kvtier.". Errors: Refusal, naming the key."""
-        known = {field.name: field for field in dataclasses.fields(cls)}
-        values: dict[str, Any] = {}
-        for key, value in given.items():
-            if not key.startswith("kvtier."):
-                continue
-            name = key.removeprefix("kvtier.")
-            if name not in known:
-                raise Refusal(
-                    f"{key} is no option of the connector; there are {', '.join('kvtier.' + n for n in known)}"
-                )
-            kind = type(known[name].default)
-            if kind is float and isinstance(value, int) and not isinstance(value, bool):
-                value = float(value)
-            if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-                raise Refusal(f"{key} is {value!r}; it must be of type {kind.__name__}")
-            values[name] = value
-        options = cls(**values)
+        options = read_options(
+            cls, given, {"load_timeout_s": 0.001, "slot_wait_s": 0.0, "connect_timeout_s": 0.0, "least_blocks": 1}
+        )
         if options.storage not in STORAGE:
             raise Refusal(f"kvtier.storage is {options.storage!r}; it must be one of {', '.join(STORAGE)}")
-        for name, least in (
-            ("load_timeout_s", 0.001),
-            ("slot_wait_s", 0.0),
-            ("connect_timeout_s", 0.0),
-            ("least_blocks", 1),
-        ):
-            if not getattr(options, name) >= least:
-                raise Refusal(f"kvtier.{name} is {getattr(options, name)}; it must be at least {least}")
         return dataclasses.replace(options, storage="raw") if options.storage == "auto" else options
 
 

@@ -1,4 +1,4 @@
-"""The connector's modules that need neither vLLM nor torch, without the package that they are part of."""
+"""Modules of engines' adapters that need neither the engine nor torch, without the packages that they are part of."""
 
 import importlib
 import pathlib
@@ -8,10 +8,11 @@ import types
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 
 
-def part(name):
-    """Such a module: "planner", say."""
-    if "connector" not in sys.modules:
-        package = types.ModuleType("connector")
-        package.__path__ = [str(SOURCE / "engine_adapter" / "vllm")]
-        sys.modules["connector"] = package
-    return importlib.import_module(f"connector.{name}")
+def part(name, adapter="vllm"):
+    """Such a module: "planner", say. `adapter` is its folder in engine_adapter/."""
+    for package, folder in (("adapters", SOURCE / "engine_adapter"), (f"adapters.{adapter}", SOURCE / "engine_adapter" / adapter)):
+        if package not in sys.modules:
+            module = types.ModuleType(package)
+            module.__path__ = [str(folder)]
+            sys.modules[package] = module
+    return importlib.import_module(f"adapters.{adapter}.{name}")

@@ -1,4 +1,4 @@
-"""Which weights these are."""
+"""Which weights these are, by what vLLM and SGLang alike call a model's configuration."""
 
 from __future__ import annotations
 
@@ -55,9 +55,3 @@ def revision_of(model_config: Any) -> str:
     if snapshot := re.search(r"/snapshots/([0-9a-f]{40})/?$", str(place.resolve())):
         return snapshot.group(1)
     return folder_digest(str(place))
-
-
-def adapter_identity(adapter: Any) -> tuple[str, str]:
-    """Name and, of a local adapter, digest of a LoRA request; else its path."""
-    path = str(getattr(adapter, "lora_path", ""))
-    return str(adapter.lora_name), folder_digest(path) if path and pathlib.Path(path).is_dir() else path

@@ -1,0 +1,1 @@
+"""What the adapters of engines share: options that are checked, and which weights an engine runs."""
