@@ -11,6 +11,7 @@ import inspect
 import pathlib
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -22,12 +23,13 @@ except ImportError as missing:
     print(f"skipped: SGLang is not there: {missing}")
     sys.exit(77)
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "python"))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "python"))
 import pages as daemons  # noqa: E402
 from kvtier.engines.weights import folder_digest  # noqa: E402
 from kvtier.sglang import KvtierStorage  # noqa: E402
 
-MODEL = pathlib.Path(__file__).resolve().parents[2] / "engine_adapter" / "models" / "docs-4m"
+MODEL = HERE.parents[1] / "engine_adapter" / "models" / "docs-4m"
 PUBLISHED = """
 import sys
 from sglang.srt import runtime_context
@@ -172,6 +174,19 @@ class ControllerTest(EnginesTest):
         self.assertEqual(ranks[1].storage.counts.stores, 0)
         _, contents = self.stored(ranks[0], tokens)
         self.same(ranks[1].pages(ranks[1].prefetch(tokens)[2]), contents)
+
+    def test_ranks_in_processes_of_their_own_use_what_all_of_them_have(self):
+        # Of the six pages rank 1 has lost two; with MLA both read what rank 0 wrote.
+        for kind, expected in (("mha", [["4", "4", "True", "1"]] * 2), ("mla", [["6", "6", "True", s] for s in "10"])):
+            with tempfile.TemporaryDirectory() as scratch:
+                command = [sys.executable, str(HERE / "one_rank.py")]
+                ranks = [
+                    subprocess.Popen([*command, str(rank), self.daemon.socket, f"{scratch}/rendezvous", kind],
+                                     stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+                    for rank in range(2)
+                ]
+                said = [rank.communicate(timeout=4 * WAIT)[0].split()[-4:] for rank in ranks]
+            self.assertEqual(said, expected, kind)
 
     def test_engines_whose_bytes_differ_share_nothing(self):
         tokens = list(range(3 * PAGE))

@@ -1,6 +1,5 @@
 """SGLang's own host pools and cache controller of one rank on the CPU, driven as SGLang's scheduler drives them."""
 
-import contextlib
 import queue
 from array import array
 
@@ -83,17 +82,17 @@ class _Allocator:
 class Engine:
     """One rank. `extra` is what the storage backend is configured with."""
 
-    def __init__(self, extra, pool, beside=None, *, tp_rank=0, tp_size=1, pp_rank=0, pp_size=1, metrics=False):
+    def __init__(self, extra, pool, beside=None, *, tp_rank=0, tp_size=1, pp_rank=0, pp_size=1,
+                 tp_group=None, metrics=False):
         self.pool = pool
         entries = [PoolEntry(PoolName.KV, pool, None, lambda layer: layer, is_primary_index_anchor=True)]
         entries += [PoolEntry(name, each, None, lambda layer: layer) for name, each in (beside or {}).items()]
         mla = isinstance(pool, MLATokenToKVPoolHost)
         parallel = dict(tp_rank=tp_rank, tp_size=tp_size, pp_rank=pp_rank, pp_size=pp_size, attn_dcp_size=1, attn_dcp_rank=0)
-        self.ended = contextlib.ExitStack()
         with get_parallel().override(**parallel):
             self.controller = HybridCacheController(
                 token_to_kv_pool_allocator=_Allocator(_DevicePoolOfMLA() if mla else _DevicePool()),
-                mem_pool_host=HostPoolGroup(entries), page_size=PAGE, tp_group=None, load_cache_event=None,
+                mem_pool_host=HostPoolGroup(entries), page_size=PAGE, tp_group=tp_group, load_cache_event=None,
                 io_backend="direct", storage_backend="dynamic", prefetch_threshold=PAGE, model_name="org/served",
                 storage_backend_extra_config={
                     "backend_name": "kvtier", "module_path": "kvtier.sglang", "class_name": "KvtierStorage", **extra
