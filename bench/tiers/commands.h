@@ -30,6 +30,16 @@ void measure_index(const IndexOptions& options, Report& report);
 // Seconds from opening the disk tier of a stopped daemon with so many blocks to having all of them.
 double restart_seconds(std::uint32_t blocks, const std::filesystem::path& directory);
 
+// The index made anew from segments whose payloads are holes, and a reading of all of them, which
+// costs no device's time for a hole.
+struct RebuildOptions {
+  std::filesystem::path directory;
+  std::uint64_t bytes = 100ULL << 30;
+  std::uint64_t record_bytes = 1U << 20;
+  std::uint32_t rounds = 3;
+};
+void measure_rebuild(const RebuildOptions& options, Report& report);
+
 // An engine's lookups against a kvtierd of their own, idle and while its disk tier writes.
 struct LookupOptions {
   std::string kvtierd;

@@ -32,7 +32,8 @@ RecordStoreOptions options_for(const std::filesystem::path& directory, std::uint
   RecordStoreOptions options;
   options.directory = directory;
   options.segment_bytes = kIndexSegmentBytes;
-  const std::uint64_t segments = blocks / slots_per_segment(kIndexSegmentBytes, kSmallestRecord) + 1;
+  const std::uint64_t segments =
+      blocks / slots_per_segment(kIndexSegmentBytes, kSmallestRecord) + 1;
   options.capacity_bytes = segments * kIndexSegmentBytes;
   while (segment_capacity_bytes(options) < segments * kIndexSegmentBytes)
     options.capacity_bytes += 64_MiB;
@@ -41,7 +42,7 @@ RecordStoreOptions options_for(const std::filesystem::path& directory, std::uint
 }
 
 void make_segment(const StoreDirectory& directory, std::uint32_t number) {
-  SegmentHeader header{kSegmentMagic, kSegmentVersion, number, kSmallestRecord,
+  SegmentHeader header{kSegmentMagic,      kSegmentVersion, number, kSmallestRecord,
                        kIndexSegmentBytes, directory.id(),  0};
   header.checksum = xxh3_64(std::as_bytes(std::span(&header, 1)));
   char name[32];

@@ -20,6 +20,8 @@ Examples:
       One record size, over more bytes than a device's own cache holds.
   kvtier-bench index --blocks 10000 --blocks 10000000 --json
       The index with few and with many blocks; a restart with each.
+  kvtier-bench rebuild --dir /var/lib/kvtier
+      The index of 100 GiB of segments made anew, beside reading all of them. They are sparse, and take 0.5 GiB.
   kvtier-bench lookup --seconds 10
       match and lease as an engine sees them, idle and while the disk tier writes.
   kvtier-bench clients --clients 1 --clients 128 --json
@@ -34,6 +36,7 @@ Exit status: 0 measured; 1 it could not be measured; 2 usage.
 struct Arguments {
   DiskOptions disk;
   IndexOptions index;
+  RebuildOptions rebuild;
   LookupOptions lookup;
   ClientsOptions clients;
 };
@@ -82,6 +85,24 @@ CLI::App* add_index(CLI::App& app, IndexOptions& options) {
   return index;
 }
 
+CLI::App* add_rebuild(CLI::App& app, RebuildOptions& options) {
+  auto* rebuild = app.add_subcommand("rebuild", "The index made anew from the segments");
+  rebuild->add_option("--dir", options.directory, "Where to keep the store")
+      ->check(CLI::ExistingDirectory)
+      ->default_str("the directory for temporary files");
+  rebuild->add_option("--bytes", options.bytes, "Of its segments")
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("100GiB");
+  rebuild->add_option("--size", options.record_bytes, "Record size, from 8KiB to 4MiB")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(kRecordSize)
+      ->default_str("1MiB");
+  rebuild->add_option("--rounds", options.rounds, "Turns of each; the median counts")
+      ->check(CLI::Range(1U, 100U))
+      ->capture_default_str();
+  return rebuild;
+}
+
 CLI::App* add_lookup(CLI::App& app, LookupOptions& options) {
   auto* lookup = app.add_subcommand("lookup", "match and lease, idle and under writes");
   lookup->add_option("--seconds", options.seconds, "Length of each of the two parts")
@@ -119,20 +140,24 @@ CLI::App* add_clients(CLI::App& app, ClientsOptions& options) {
 
 int run(int argc, char** argv) {
   Arguments arguments;
-  arguments.index.directory = arguments.lookup.directory = arguments.clients.directory =
-      std::filesystem::temp_directory_path();
+  for (auto* directory : {&arguments.index.directory, &arguments.rebuild.directory,
+                          &arguments.lookup.directory, &arguments.clients.directory}) {
+    *directory = std::filesystem::temp_directory_path();
+  }
   arguments.lookup.kvtierd = arguments.clients.kvtierd = kvtierd_beside();
   CLI::App app{"How fast the parts of kvtier are, beside what bounds them.", "kvtier-bench"};
   app.footer(kExamples);
   app.require_subcommand(1);
   auto* disk = add_disk(app, arguments.disk);
   auto* index = add_index(app, arguments.index);
+  auto* rebuild = add_rebuild(app, arguments.rebuild);
   auto* lookup = add_lookup(app, arguments.lookup);
   auto* clients = add_clients(app, arguments.clients);
-  for (auto* command : {disk, index, lookup, clients}) command->footer(kExamples);
+  for (auto* command : {disk, index, rebuild, lookup, clients}) command->footer(kExamples);
   return run_program(app, argc, argv, [&](Report& report) {
     if (*disk) measure_disk(arguments.disk, report);
     if (*index) measure_index(arguments.index, report);
+    if (*rebuild) measure_rebuild(arguments.rebuild, report);
     if (*lookup) measure_lookup(arguments.lookup, report);
     if (*clients) measure_clients(arguments.clients, report);
   });

@@ -31,7 +31,7 @@ class CudaWriteBackJob final : public WriteBackJob {
     const std::byte* from = nullptr;  // the record on the card
   };
   struct Batch {
-    std::vector<Filling> blocks;  // in the order of their slots in host memory
+    std::vector<Filling> blocks;          // in the order of their slots in host memory
     CudaPools::Memory headers;            // for device slots, pinned
     CudaPools::Memory packed;             // records made from K and V pages
     CudaPools::Memory host_table, table;  // of the pages: the same, written here and read there

@@ -40,7 +40,7 @@ std::uint64_t proof_bytes_of(const RecordHeader& header) noexcept {
 }
 
 // Whether the sizes in `header` describe something that lies inside `bytes` bytes.
-bool sizes_hold(const RecordHeader& header, std::size_t bytes) noexcept {
+bool sizes_hold(const RecordHeader& header, std::uint64_t bytes) noexcept {
   return header.record_bytes <= bytes && header.record_bytes % kRecordAlignment == 0 &&
          header.header_bytes % kRecordAlignment == 0 && header.header_bytes > 0 &&
          header.header_bytes <= kHeaderBytesMax && header.payload_bytes <= header.record_bytes &&
@@ -60,14 +60,19 @@ Error corrupt_record(std::string_view what) {
 }
 
 Result<void> PrivateHead::read(std::span<const std::byte> record) {
-  if (record.size() < sizeof(RecordHeader)) return corrupt_record("shorter than its header");
+  return read_first(record, record.size());
+}
+
+Result<void> PrivateHead::read_first(std::span<const std::byte> first, std::uint64_t room) {
+  if (first.size() < sizeof(RecordHeader)) return corrupt_record("shorter than its header");
   bytes_.resize(sizeof header_);
-  copy_once(bytes_.data(), record.data(), sizeof header_);
+  copy_once(bytes_.data(), first.data(), sizeof header_);
   std::memcpy(&header_, bytes_.data(), sizeof header_);
   if (!version_is_known(header_)) return corrupt_record("magic or version");
-  if (!sizes_hold(header_, record.size())) return corrupt_record("sizes");
+  if (!sizes_hold(header_, room)) return corrupt_record("sizes");
+  if (header_.header_bytes > first.size()) return corrupt_record("shorter than its header");
   bytes_.resize(header_.header_bytes);
-  copy_once(bytes_.data() + sizeof header_, record.data() + sizeof header_,
+  copy_once(bytes_.data() + sizeof header_, first.data() + sizeof header_,
             bytes_.size() - sizeof header_);
   proof_offset_ = header_.proof_offset;
   proof_bytes_ = proof_bytes_of(header_);
@@ -135,10 +140,16 @@ std::uint64_t PrivateHead::header_checksum() const noexcept {
   return xxh3_64_of_pieces({bytes.first(kAt), kZero, bytes.subspan(kAt + sizeof kZero)});
 }
 
-Result<void> PrivateHead::holds(std::span<const std::byte> record) const {
-  KVTIER_CHECK(bytes_.size() == header_.header_bytes && header_.record_bytes <= record.size());
+Result<void> PrivateHead::holds() const {
+  KVTIER_CHECK(bytes_.size() == header_.header_bytes);
   if (header_.header_checksum != header_checksum()) return corrupt_record("header checksum");
   if (!key_follows()) return corrupt_record("key does not follow from its proof");
+  return {};
+}
+
+Result<void> PrivateHead::holds(std::span<const std::byte> record) const {
+  KVTIER_CHECK(header_.record_bytes <= record.size());
+  if (auto good = holds(); !good) return good;
   if (header_.payload_checksum !=
       xxh3_64(record.subspan(header_.header_bytes, header_.payload_bytes))) {
     return corrupt_record("payload checksum");
@@ -146,7 +157,7 @@ Result<void> PrivateHead::holds(std::span<const std::byte> record) const {
   return {};
 }
 
-Result<void> PrivateHead::seal(std::span<std::byte> record) {
+Result<void> PrivateHead::seal(std::span<std::byte> record, std::uint64_t era) {
   KVTIER_CHECK(bytes_.size() == header_.header_bytes && header_.record_bytes <= record.size());
   const std::uint64_t payload =
       xxh3_64(record.subspan(header_.header_bytes, header_.payload_bytes));
@@ -154,6 +165,7 @@ Result<void> PrivateHead::seal(std::span<std::byte> record) {
   if (header_.payload_checksum != 0 && header_.payload_checksum != payload)
     return corrupt_record("payload checksum");
   header_.payload_checksum = payload;
+  header_.era = era;
   std::memcpy(bytes_.data(), &header_, sizeof header_);
   header_.header_checksum = header_checksum();
   std::memcpy(bytes_.data(), &header_, sizeof header_);

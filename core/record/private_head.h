@@ -26,6 +26,9 @@ class PrivateHead {
   // proof and scales. Errors: corrupt (magic, version, sizes that do not lie inside `record`); then
   // there is nothing to ask of it.
   Result<void> read(std::span<const std::byte> record);
+  // The same of the first bytes of a record in a place of `room` bytes. Errors: corrupt (also: they
+  // are fewer than its header says that it has).
+  Result<void> read_first(std::span<const std::byte> first, std::uint64_t room);
   // Of a record of this layout, whatever it says of its sizes: header and proof. Errors: corrupt
   // (`record` is shorter than those); as above.
   Result<void> read(std::span<const std::byte> record, const RecordLayout& layout);
@@ -49,12 +52,14 @@ class PrivateHead {
   // that the header gives. True where it gives none yet.
   bool payload_holds(std::span<const std::byte> record, const RecordLayout& layout) const noexcept;
 
-  // For a head that was read whole, and the `record` that it was read from. Whether both checksums
-  // hold and the key follows from the proof. Errors: corrupt, saying what does not.
+  // For a head that was read whole: whether its checksum holds and the key follows from the proof.
+  // Errors: corrupt, saying what does not.
+  Result<void> holds() const;
+  // The same, and the checksum of the payload of the `record` that it was read from.
   Result<void> holds(std::span<const std::byte> record) const;
-  // Sets both checksums, here and in `record`. Errors: corrupt, if there was one of the payload
-  // already and it does not hold.
-  Result<void> seal(std::span<std::byte> record);
+  // Sets both checksums and the era, here and in `record`. Errors: corrupt, if there was one of the
+  // payload already and it does not hold.
+  Result<void> seal(std::span<std::byte> record, std::uint64_t era);
 
  private:
   std::uint64_t header_checksum() const noexcept;

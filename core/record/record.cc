@@ -40,7 +40,7 @@ Result<void> verify_header(std::span<const std::byte> record, const RecordLayout
 Result<void> seal_checksums(std::span<std::byte> record) {
   PrivateHead head;
   if (auto good = head.read(record); !good) return good;
-  return head.seal(record);
+  return head.seal(record, head.header().era);
 }
 
 Result<RecordHeader> verify_found(std::span<const std::byte> record) {

@@ -39,7 +39,9 @@ struct RecordHeader {
   // token_count tokens; behind either extra_bytes more.
   std::uint32_t extra_bytes;
   std::uint32_t digest_bytes;
-  std::uint64_t reserved;  // zero
+  // Of the store that it was written to, when it was (storage/index/erasures.h); 0 before, and in
+  // what an earlier version wrote.
+  std::uint64_t era;
 };
 static_assert(sizeof(RecordHeader) == 128 && std::is_trivially_copyable_v<RecordHeader>);
 
@@ -76,8 +78,9 @@ inline Result<void> verify_header(std::span<const std::byte> record, const Recor
   return verify_header(record, layout, identity, std::as_bytes(tokens));
 }
 
-// Computes and sets both checksums. `record` is the whole record with a header that write_header
-// made. Errors: corrupt, if its sizes do not fit `record`, or it has a checksum that does not hold.
+// Computes and sets both checksums, and leaves its era. `record` is the whole record with a header
+// that write_header made. Errors: corrupt, if its sizes do not fit `record`, or it has a checksum
+// that does not hold.
 Result<void> seal_checksums(std::span<std::byte> record);
 
 // Whether a whole record read from disk is intact and is the one looked for: magic, version, sizes,

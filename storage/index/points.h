@@ -12,6 +12,7 @@ inline constexpr const char* kPoints[] = {
     "storage.open.format_written",
     "storage.open.index_opened",
     "storage.open.pruned",
+    "storage.erasures.added",
     "storage.rebuild.index_removed",
     "storage.rebuild.segment_scanned",
     "storage.rebuild.complete",

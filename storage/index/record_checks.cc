@@ -25,7 +25,8 @@ bool fits_slot(std::uint64_t record_bytes, DiskLocation at, std::uint64_t slot_b
          at.slot < slots_per_segment(segment_bytes, slot_bytes);
 }
 
-Result<void> seal_record(std::span<std::byte> record, const BlockIdentity& identity) {
+Result<void> seal_record(std::span<std::byte> record, const BlockIdentity& identity,
+                         std::uint64_t era) {
   PrivateHead head;
   if (auto good = head.read(record); !good) return good;
   const RecordHeader& header = head.header();
@@ -34,7 +35,7 @@ Result<void> seal_record(std::span<std::byte> record, const BlockIdentity& ident
       header.block_index != identity.block_index) {
     return make_error(Errc::corrupt, "a record to be written is not the block it is named as");
   }
-  return head.seal(record);
+  return head.seal(record, era);
 }
 
 Result<void> verify_record(std::span<const std::byte> record, const NamespaceId& ns, const Key& key,

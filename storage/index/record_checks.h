@@ -23,9 +23,10 @@ Error erased_meanwhile();
 bool fits_slot(std::uint64_t record_bytes, DiskLocation at, std::uint64_t slot_bytes,
                std::uint64_t segment_bytes) noexcept;
 
-// Sets the checksums of a record that is about to be written, if it is the one its identity says.
-// Errors: corrupt.
-Result<void> seal_record(std::span<std::byte> record, const BlockIdentity& identity);
+// Sets the checksums and the era of a record that is about to be written, if it is the one its
+// identity says. Errors: corrupt.
+Result<void> seal_record(std::span<std::byte> record, const BlockIdentity& identity,
+                         std::uint64_t era);
 
 // Whether what was read from `at` is the whole record looked for. Errors: corrupt.
 Result<void> verify_record(std::span<const std::byte> record, const NamespaceId& ns, const Key& key,

@@ -20,6 +20,7 @@
 #include "core/base/units.h"
 #include "core/record/record.h"
 #include "storage/index/allocated_bytes.h"
+#include "storage/index/erasures.h"
 #include "storage/index/points.h"
 
 namespace kvtier::storage {
@@ -120,6 +121,12 @@ Result<void> write_format(const std::filesystem::path& directory, const Format& 
   return {};
 }
 
+// What a store of this version has and none before it had, then FORMAT, which says so.
+Result<void> write_files(const std::filesystem::path& directory, const Format& format) {
+  if (const auto made = Erasures::make(directory / "ERASED"); !made) return made;
+  return write_format(directory, format);
+}
+
 Result<void> make_directory(const std::filesystem::path& path) {
   std::error_code failed;
   std::filesystem::create_directories(path, failed);
@@ -150,7 +157,8 @@ Result<void> check_unused(const std::filesystem::path& path) {
   std::filesystem::directory_iterator file(path, failed);
   for (; !failed && file != std::filesystem::directory_iterator(); file.increment(failed)) {
     const std::string name = file->path().filename();
-    if (name != "LOCK" && name != "FORMAT.tmp" && name != "lost+found") {
+    if (name != "LOCK" && name != "FORMAT.tmp" && name != "lost+found" &&
+        !name.starts_with("ERASED")) {
       return error_at(
           Errc::invalid, path,
           "has no FORMAT file but is not empty (" + name + "); give it a directory of its own");
@@ -263,13 +271,13 @@ Result<StoreDirectory> StoreDirectory::open(const RecordStoreOptions& options) {
     if (::getrandom((*format)->id.data(), (*format)->id.size(), 0) != 16) {
       return errno_error(Errc::io, "getrandom");
     }
-    if (const auto written = write_format(options.directory, **format); !written) {
+    if (const auto written = write_files(options.directory, **format); !written) {
       return written.error();
     }
     KVTIER_STORAGE_POINT("storage.open.format_written");
   }
   if ((*format)->version != kStoreVersion) {
-    if (const auto written = write_format(options.directory, **format); !written) {
+    if (const auto written = write_files(options.directory, **format); !written) {
       return written.error();
     }
     spdlog::info("disk tier {}: taken over from version {} of the format",

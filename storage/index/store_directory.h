@@ -12,9 +12,10 @@
 
 namespace kvtier::storage {
 
-// Version 1 is taken over when it is opened: its records and index are as good here, and a program
-// that knows version 1 alone is kept from records that it would take for damaged.
-inline constexpr std::uint32_t kStoreVersion = 2;
+// Versions 1 and 2 are taken over when they are opened: their records and index are as good here. A
+// program that knows version 1 alone is kept from records that it would take for damaged, and one
+// that knows version 2 from bringing back what was erased.
+inline constexpr std::uint32_t kStoreVersion = 3;
 inline constexpr std::uint32_t kStoreVersionOldest = 1;
 
 // What of the capacity the index's files may take.
@@ -38,6 +39,7 @@ class StoreDirectory {
   const StoreId& id() const noexcept { return id_; }
   std::filesystem::path index() const { return path_ / "index"; }
   std::filesystem::path segments() const { return path_ / "segments"; }
+  std::filesystem::path erased() const { return path_ / "ERASED"; }
 
  private:
   std::filesystem::path path_;

@@ -22,6 +22,14 @@ struct DiskLocation {
   friend bool operator==(const DiskLocation&, const DiskLocation&) = default;
 };
 
+// What is never to come back: a record, all of a namespace, all there is.
+struct Erasure {
+  enum class Of : std::uint32_t { key = 1, ns = 2, all = 3 };
+  Of of = Of::key;
+  NamespaceId ns{};  // of a key too
+  Key key{};
+};
+
 // One record that a store found in its index at start.
 struct DiskEntry {
   BlockIdentity identity;

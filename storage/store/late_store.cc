@@ -73,6 +73,10 @@ class LateStore final : public RecordStore {
     if (store_) return store_->erase(std::move(keys), std::move(done));
     answer_offline(std::move(done));
   }
+  void erase_for_good(std::vector<Erasure> what) override {
+    if (store_) return store_->erase_for_good(std::move(what));
+    to_erase_.insert(to_erase_.end(), what.begin(), what.end());
+  }
   void touch(std::vector<std::pair<Key, std::uint64_t>> stamps) override {
     if (store_) store_->touch(std::move(stamps));
   }
@@ -196,6 +200,7 @@ class LateStore final : public RecordStore {
                      good.error().message);
       }
     }
+    store_->erase_for_good(std::exchange(to_erase_, {}));
     for (auto& [id, encoded] : std::exchange(to_remember_, {}))
       store_->remember_namespace(id, encoded);
     if (!changed_) return;
@@ -210,6 +215,7 @@ class LateStore final : public RecordStore {
   std::function<void(bool, const std::string&)> changed_;
   std::map<ExtentId, const Extent*> extents_;
   std::map<NamespaceId, std::vector<std::byte>> to_remember_;
+  std::vector<Erasure> to_erase_;
   std::unique_ptr<RecordStore> store_;  // once it was opened
   std::vector<DiskEntry> entries_;
   std::size_t recovered_ = 0;

@@ -10,6 +10,7 @@
 #include "core/base/fd.h"
 #include "storage/device/block_device.h"
 #include "storage/device/throttled_device.h"
+#include "storage/index/erasures.h"
 #include "storage/index/index.h"
 #include "storage/index/points.h"
 #include "storage/index/rebuild.h"
@@ -32,13 +33,13 @@ Index::Options index_options(const StoreDirectory& directory, const RecordStoreO
 
 // Makes a new index from what the segments hold.
 Result<std::unique_ptr<Index>> rebuilt_index(const StoreDirectory& directory,
-                                             const Segments& segments,
+                                             const Segments& segments, const Erasures& erasures,
                                              const RecordStoreOptions& options) {
   if (const auto removed = Index::remove(directory.index()); !removed) return removed.error();
   KVTIER_STORAGE_POINT("storage.rebuild.index_removed");
   auto index = Index::open(index_options(directory, options, Index::Compaction::runs));
   if (!index) return index;
-  const auto records = rebuild_index(**index, segments, options.progress);
+  const auto records = rebuild_index(**index, segments, erasures, options.progress);
   if (!records) return records.error();
   if (const auto marked = (*index)->mark_complete(); !marked) return marked.error();
   KVTIER_STORAGE_POINT("storage.rebuild.complete");
@@ -52,7 +53,7 @@ struct OpenedIndex {
 };
 
 Result<OpenedIndex> open_index(const StoreDirectory& directory, const Segments& segments,
-                               const RecordStoreOptions& options) {
+                               const Erasures& erasures, const RecordStoreOptions& options) {
   OpenedIndex opened;
   auto index = Index::open(index_options(directory, options, Index::Compaction::held));
   auto contents = index ? (*index)->load() : Result<Index::Contents>(index.error());
@@ -63,7 +64,7 @@ Result<OpenedIndex> open_index(const StoreDirectory& directory, const Segments& 
                  contents ? directory.index().string() + " was missing or incomplete"
                           : contents.error().message);
     if (index) index->reset();
-    index = rebuilt_index(directory, segments, options);
+    index = rebuilt_index(directory, segments, erasures, options);
     if (!index) return index.error();
     contents = (*index)->load();
     if (!contents) return contents.error();
@@ -108,15 +109,17 @@ BlockDevice::Limits device_limits(const RecordStoreOptions& options) noexcept {
 class DiskRecordStore final : public RecordStore {
  public:
   DiskRecordStore(const RecordStoreOptions& options, StoreDirectory directory,
-                  std::unique_ptr<Segments> segments, OpenedIndex opened,
+                  std::unique_ptr<Segments> segments, Erasures erasures, OpenedIndex opened,
                   std::unique_ptr<BlockDevice> device, Post post)
       : options_(options),
         directory_(std::move(directory)),
         segments_(std::move(segments)),
+        erasures_(std::move(erasures)),
         index_(std::move(opened.index)),
         recovered_(std::move(opened.contents.parts)),
         device_(std::move(device)),
-        loop_(options, directory_, *device_, *index_, *segments_, counters_, std::move(post)),
+        loop_(options, directory_, *device_, *index_, *segments_, erasures_, counters_,
+              std::move(post)),
         thread_([this] { loop_.run(); }) {}
 
   ~DiskRecordStore() override { close(); }
@@ -202,6 +205,10 @@ class DiskRecordStore final : public RecordStore {
     if (!is_closed()) loop_.send(EraseCommand{std::move(keys), std::move(done)});
   }
 
+  void erase_for_good(std::vector<Erasure> what) override {
+    if (!is_closed() && !what.empty()) loop_.send(EraseForGoodCommand{std::move(what)});
+  }
+
   void touch(std::vector<std::pair<Key, std::uint64_t>> stamps) override {
     if (is_closed() || stamps.empty() ||
         counters_.stamps_pending + stamps.size() > kStampsQueuedMax) {
@@ -259,6 +266,7 @@ class DiskRecordStore final : public RecordStore {
   const RecordStoreOptions options_;
   StoreDirectory directory_;
   std::unique_ptr<Segments> segments_;
+  Erasures erasures_;
   std::unique_ptr<Index> index_;
   std::vector<IndexEntries> recovered_;
   std::unique_ptr<BlockDevice> device_;
@@ -292,7 +300,9 @@ Result<std::unique_ptr<RecordStore>> open_store(const RecordStoreOptions& option
   auto segments = std::make_unique<Segments>(directory->segments(), directory->id(),
                                              options.segment_bytes, segments_max(options));
   if (const auto loaded = segments->load(); !loaded) return loaded.error();
-  auto opened = open_index(*directory, *segments, options);
+  auto erasures = Erasures::open(directory->erased());
+  if (!erasures) return erasures.error();
+  auto opened = open_index(*directory, *segments, *erasures, options);
   if (!opened) return opened.error();
   if (const auto pruned = prune(*opened, *segments); !pruned) return pruned.error();
   KVTIER_STORAGE_POINT("storage.open.pruned");
@@ -301,9 +311,9 @@ Result<std::unique_ptr<RecordStore>> open_store(const RecordStoreOptions& option
   if ((*device)->limits().files < segments_max(options)) {
     return make_error(Errc::invalid, "the device takes fewer files than the capacity has segments");
   }
-  return std::unique_ptr<RecordStore>(
-      std::make_unique<DiskRecordStore>(options, std::move(*directory), std::move(segments),
-                                        std::move(*opened), std::move(*device), std::move(post)));
+  return std::unique_ptr<RecordStore>(std::make_unique<DiskRecordStore>(
+      options, std::move(*directory), std::move(segments), std::move(*erasures), std::move(*opened),
+      std::move(*device), std::move(post)));
 }
 
 }  // namespace

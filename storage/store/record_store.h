@@ -99,6 +99,12 @@ class RecordStore {
   // again, and only then may the slots be written again), io.
   virtual void erase(std::vector<Key> keys, Done<void> done) = 0;
 
+  // What is erased so does not come back either where the index is lost and made anew from the
+  // segments, where copies may lie that no index entry names; records that are written later do.
+  // Says nothing to the index, whose entries erase() removes. Durable with the next flush();
+  // offline, before the store is online again.
+  virtual void erase_for_good(std::vector<Erasure> what) = 0;
+
   // Remembers the last access of indexed records, in batches, so that the LRU order outlives the
   // process. Dropped, uncounted, while 65,536 stamps wait.
   virtual void touch(std::vector<std::pair<Key, std::uint64_t>> stamps) = 0;

@@ -2,9 +2,10 @@
 #include <gtest/gtest.h>
 #include <pty.h>
 #include <unistd.h>
-#include <chrono>
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -115,6 +116,38 @@ TEST_F(KvtierCtl, an_invalidated_model_is_computed_anew) {
   EXPECT_GT(generate(), 0);
   EXPECT_EQ(ctl("invalidate no-such-model").exit_code, 5);
   EXPECT_EQ(ctl("invalidate " + name + "@1").exit_code, 2);
+}
+
+// The index is what says that they are gone; the segments have their records still.
+TEST_F(KvtierCtl, what_was_dropped_or_invalidated_does_not_come_back_where_the_index_is_lost) {
+  const auto start_without_index = [&] {
+    daemon_.send(SIGTERM);
+    std::filesystem::remove_all(daemon_.directory() / "disk" / "index");
+    daemon_.start();
+  };
+  generate();
+  const auto all = blocks();
+  const auto name = model();
+  start_without_index();
+  ASSERT_EQ(blocks().size(), all.size()) << "nothing was dropped";
+
+  const std::size_t kept = 7;
+  json("drop " + all[kept]["key"].get<std::string>());
+  json("flush");
+  start_without_index();
+  EXPECT_EQ(blocks().size(), kept);
+  EXPECT_EQ(generate(), static_cast<int>(kept) * 16);
+  start_without_index();
+  EXPECT_EQ(blocks().size(), all.size()) << "what was written after the drop";
+
+  json("invalidate " + name);
+  start_without_index();
+  EXPECT_EQ(blocks().size(), 0U);
+  EXPECT_EQ(generate(), 0);
+  json("drop --all");
+  json("flush");
+  start_without_index();
+  EXPECT_EQ(blocks().size(), 0U);
 }
 
 TEST_F(KvtierCtl, inspect_shows_a_block_and_verifies_its_record_where_it_lies) {

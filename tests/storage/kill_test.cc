@@ -47,6 +47,7 @@ class KilledProcess {
 
   const std::set<std::uint32_t>& started() const { return started_; }
   const std::set<std::uint32_t>& there() const { return there_; }
+  const std::set<std::uint32_t>& gone() const { return gone_; }
 
  private:
   void note(const KillReport& report) {
@@ -58,9 +59,11 @@ class KilledProcess {
     }
     if (report.what == What::write_done) there_.insert(report.number);
     if (report.what == What::erase_started) there_.erase(report.number);
+    if (report.what == What::erased_for_good) gone_.insert(report.number);
   }
 
   std::set<std::uint32_t> started_, there_;  // there: written, and not being replaced or erased
+  std::set<std::uint32_t> gone_;             // erased for good
 };
 
 void expect_nothing_lost_and_nothing_wrong(const std::filesystem::path& directory,
@@ -83,6 +86,19 @@ void expect_nothing_lost_and_nothing_wrong(const std::filesystem::path& director
   ASSERT_TRUE(store.write(TestRecord(0, 7777), {20, 0}));
 }
 
+// Of what was erased for good, whatever else is lost.
+void expect_nothing_comes_back(const std::filesystem::path& directory,
+                               const KilledProcess& killed) {
+  std::filesystem::remove_all(directory / "index");
+  TestStore store(small_options(directory));
+  std::set<Key> there;
+  for (const DiskEntry& entry : store.recover()) there.insert(entry.identity.key);
+  for (const std::uint32_t number : killed.gone()) {
+    const TestRecord record(KillWorkload::kind_of(number), number);
+    ASSERT_FALSE(there.contains(record.identity.key)) << number;
+  }
+}
+
 // With some seeds the point is passed late, or, where there is no such passing, earlier.
 void kill_at(const std::string& point, unsigned seed) {
   SCOPED_TRACE(point + ", seed " + std::to_string(seed));
@@ -96,6 +112,7 @@ void kill_at(const std::string& point, unsigned seed) {
     }
     if (!process.run(directory.path(), point, passing)) continue;
     expect_nothing_lost_and_nothing_wrong(directory.path(), process);
+    expect_nothing_comes_back(directory.path(), process);
     return;
   }
   FAIL() << "never passed";

@@ -97,14 +97,14 @@ TEST_F(StoreOpenTest, DirectoryThatHoldsSomethingElseIsRefusedAndLeftAlone) {
 
 TEST_F(StoreOpenTest, AnotherFormatVersionIsRefusedAndNothingIsTouched) {
   fs::create_directories(options_.directory);
-  overwrite(options_.directory / "FORMAT", "kvtier-store 3\nsomething new\n");
+  overwrite(options_.directory / "FORMAT", "kvtier-store 4\nsomething new\n");
   EXPECT_EQ(refusal(options_).code, Errc::version);
   const auto files = fs::directory_iterator(options_.directory);
   EXPECT_EQ(std::distance(begin(files), end(files)), 1);
 }
 
 // As a program of version 1 left it: records of version 1, and a FORMAT that says 1.
-TEST_F(StoreOpenTest, DirectoryOfVersion1IsTakenOverWithAllItsBlocksAndIsOfVersion2Then) {
+TEST_F(StoreOpenTest, DirectoryOfVersion1IsTakenOverWithAllItsBlocksAndIsOfVersion3Then) {
   const auto old_record = [](unsigned kind, std::uint32_t n) {
     TestRecord record(kind, n);
     record.bytes[offsetof(RecordHeader, version)] = std::byte{1};
@@ -130,13 +130,14 @@ TEST_F(StoreOpenTest, DirectoryOfVersion1IsTakenOverWithAllItsBlocksAndIsOfVersi
   }
   const fs::path format = options_.directory / "FORMAT";
   std::string text = contents(format);
-  ASSERT_TRUE(text.starts_with("kvtier-store 2\n")) << text;
+  ASSERT_TRUE(text.starts_with("kvtier-store 3\n")) << text;
   text[std::string("kvtier-store ").size()] = '1';
   overwrite(format, text);
+  fs::remove(options_.directory / "ERASED");
 
   expect_all(options_);
   // A program that knows version 1 alone reads no further than this.
-  text[std::string("kvtier-store ").size()] = '2';
+  text[std::string("kvtier-store ").size()] = '3';
   EXPECT_EQ(contents(format), text) << "the store's id and segment size are as they were";
   fs::remove_all(options_.directory / "index");
   expect_all(options_);
@@ -145,7 +146,7 @@ TEST_F(StoreOpenTest, DirectoryOfVersion1IsTakenOverWithAllItsBlocksAndIsOfVersi
 TEST_F(StoreOpenTest, FullDirectoryOfAnUnknownVersionIsRefusedAndNothingIsTouched) {
   fill();
   const std::string good = contents(options_.directory / "FORMAT");
-  for (const char* const version : {"0", "3", "10", "4294967297", "x"}) {
+  for (const char* const version : {"0", "4", "10", "4294967297", "x"}) {
     std::string text = good;
     text.replace(std::string("kvtier-store ").size(), 1, version);
     overwrite(options_.directory / "FORMAT", text);

@@ -94,6 +94,11 @@ Place DiskDevices::unplace(BlockId id, Removal why) {
   return at;
 }
 
+void DiskDevices::erase_for_good(const std::vector<storage::Erasure>& what) {
+  if (what.empty()) return;
+  for (const auto& device : devices_) device->store().erase_for_good(what);
+}
+
 void DiskDevices::retire(BlockId id, Removal why) {
   const Key key = catalogue_.block(id).key;
   const Place at = unplace(id, why);

@@ -59,7 +59,10 @@ class DiskDevices {
 
   // Forgets unheld blocks on disk; their slots are free once the index has forgotten them too.
   void forget(std::span<const BlockId> ids, Removal why);
-  // The same for one whose record does not hold: its slot is not used again.
+  // None of it comes back from any of them, whether its blocks are known or not: older copies may
+  // lie in slots that were given up (RecordStore::erase_for_good).
+  void erase_for_good(const std::vector<storage::Erasure>& what);
+  // As forget(), for one whose record does not hold: its slot is not used again.
   void retire(BlockId id, Removal why);
   // Takes a block that nobody holds from its slot, which is the caller's from now on.
   Place unplace(BlockId id, Removal why);

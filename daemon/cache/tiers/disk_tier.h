@@ -61,6 +61,7 @@ class DiskTier {
     devices_[device_of(at)].set_evictable(location_of(at).segment, evictable);
   }
   void forget(std::span<const BlockId> ids, Removal why) { devices_.forget(ids, why); }
+  void erase_for_good(const std::vector<storage::Erasure>& what) { devices_.erase_for_good(what); }
 
   // ---- a restart, and devices that come late (DiskRecovery)
 

@@ -15,6 +15,36 @@ Result<SelectionWalk> AdminJobs::begin(Selection selection) {
   return SelectionWalk::over(cache_.catalogue(), std::move(selection));
 }
 
+// Of namespaces that are known: of others nothing is.
+std::vector<AdminJobs::Erasure> AdminJobs::all_of(const NamespaceFilter& filter) const {
+  if (filter.is_everything()) return {{Erasure::Of::all, {}, {}}};
+  std::vector<Erasure> erasures;
+  const Namespaces& known = cache_.catalogue().namespaces();
+  for (std::uint16_t ns = 0; ns < known.size(); ++ns) {
+    if (filter.matches(known[ns])) erasures.push_back({Erasure::Of::ns, known[ns].id, {}});
+  }
+  return erasures;
+}
+
+std::vector<AdminJobs::Erasure> AdminJobs::named(std::span<const BlockId> blocks) const {
+  std::vector<Erasure> erasures;
+  const Catalogue& catalogue = cache_.catalogue();
+  for (const BlockId id : blocks) {
+    const Block& block = catalogue.block(id);
+    erasures.push_back({Erasure::Of::key, catalogue.namespaces()[block.ns].id, block.key});
+  }
+  return erasures;
+}
+
+// What somebody held stays, and stays what it was, unless it goes with its last hold.
+void AdminJobs::erase_what_went(std::vector<Erasure> erasures, bool force) {
+  std::erase_if(erasures, [&](const Erasure& erasure) {
+    const BlockId id = cache_.catalogue().find_any(erasure.key);
+    return !force && id != kNoBlock && cache_.catalogue().block(id).tiers.has(Tier::disk);
+  });
+  cache_.disk().erase_for_good(erasures);
+}
+
 void AdminJobs::run(Step step) {
   ++running_;
   run_while(std::make_shared<Step>(std::move(step)));
@@ -40,13 +70,19 @@ Result<void> AdminJobs::drop(Selection selection, TierSet tiers, bool force, Don
                           "dropped: drop from the device and the host tier alone (--tier), or take "
                           "the directory out of the configuration");
   }
+  const bool for_good = tiers.has(Tier::disk);
+  const bool by_key = selection.key.has_value();
+  const auto namespaces = by_key ? std::vector<Erasure>{} : all_of(selection.in);
   auto walk = begin(std::move(selection));
   if (!walk) return walk.error();
-  run([this, walk = std::move(*walk), tiers, force, removed = Removed{},
+  if (for_good) cache_.disk().erase_for_good(namespaces);
+  run([this, walk = std::move(*walk), tiers, force, for_good, by_key, removed = Removed{},
        done = std::move(done)]() mutable {
     std::vector<BlockId> found;
     const bool more = walk.step([&](BlockId id) { found.push_back(id); });
+    const auto keys = for_good && by_key ? named(found) : std::vector<Erasure>{};
     cache_.remove(found, tiers, force, removed);
+    erase_what_went(keys, force);
     if (!more) done(removed);
     return more;
   });
@@ -107,8 +143,12 @@ Result<void> AdminJobs::invalidate(NamespaceFilter filter, Done<Invalidated> don
   auto walk = begin({filter, {}, {}});
   if (!walk) return walk.error();
   auto closed = cache_.close_namespaces(filter);
-  for (const std::uint16_t ns : closed)
+  std::vector<Erasure> erasures;
+  for (const std::uint16_t ns : closed) {
     so_far.namespaces.push_back(cache_.catalogue().namespaces()[ns].id);
+    erasures.push_back({Erasure::Of::ns, so_far.namespaces.back(), {}});
+  }
+  cache_.disk().erase_for_good(erasures);
   static constexpr TierSet kAll{(1U << kTiers) - 1};
   run([this, walk = std::move(*walk), so_far = std::move(so_far), closed = std::move(closed),
        done = std::move(done)]() mutable {

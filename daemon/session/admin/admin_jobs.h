@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "daemon/cache/block_cache.h"
@@ -51,10 +52,14 @@ class AdminJobs {
 
  private:
   using Step = std::function<bool()>;  // false: that was the last
+  using Erasure = storage::Erasure;
   Result<SelectionWalk> begin(Selection selection);
   void run(Step step);
   void run_while(const std::shared_ptr<Step>& step);
   void finish(Invalidated&& so_far, const Done<Invalidated>& done);
+  std::vector<Erasure> all_of(const NamespaceFilter& filter) const;
+  std::vector<Erasure> named(std::span<const BlockId> blocks) const;
+  void erase_what_went(std::vector<Erasure> erasures, bool force);
 
   BlockCache& cache_;
   Later later_;

@@ -48,6 +48,9 @@ struct EraseCommand {
   std::vector<Key> keys;
   RecordStore::Done<void> done;
 };
+struct EraseForGoodCommand {
+  std::vector<Erasure> what;
+};
 struct TouchCommand {
   std::vector<std::pair<Key, std::uint64_t>> stamps;
 };
@@ -83,9 +86,9 @@ struct ChecksumCommand {
 };
 struct CloseCommand {};
 using StoreCommand =
-    std::variant<ReadCommand, WriteCommand, ScrubCommand, EraseCommand, TouchCommand,
-                 NamespaceCommand, FlushCommand, RegisterCommand, PopulatedCommand, ForgetCommand,
-                 HealthCommand, ChecksumCommand, CloseCommand>;
+    std::variant<ReadCommand, WriteCommand, ScrubCommand, EraseCommand, EraseForGoodCommand,
+                 TouchCommand, NamespaceCommand, FlushCommand, RegisterCommand, PopulatedCommand,
+                 ForgetCommand, HealthCommand, ChecksumCommand, CloseCommand>;
 
 // Shared with the control thread.
 struct StoreCounters {

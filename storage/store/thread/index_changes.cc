@@ -56,6 +56,15 @@ Result<void> IndexChanges::erase_replaced(const std::deque<WriteCommand>& comman
   return {};
 }
 
+void IndexChanges::erase_for_good(std::vector<Erasure> what) {
+  if (availability_.online()) {
+    const auto added = erasures_.add(what);
+    if (added) return;
+    availability_.index_failed(added.error());
+  }
+  to_erase_for_good_.insert(to_erase_for_good_.end(), what.begin(), what.end());
+}
+
 void IndexChanges::erase_on_return(std::span<const Key> keys) {
   keys_to_erase_.insert(keys_to_erase_.end(), keys.begin(), keys.end());
 }
@@ -67,6 +76,8 @@ Result<void> IndexChanges::revive() {
 }
 
 Result<void> IndexChanges::make_up() {
+  if (const auto added = erasures_.add(to_erase_for_good_); !added) return added;
+  to_erase_for_good_.clear();
   Index::Batch batch;
   for (const Key& key : keys_to_erase_) batch.erase(key);
   for (const auto& known : namespaces_unsaved_) batch.put_namespace(known.id, known.encoded);

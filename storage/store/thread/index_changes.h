@@ -5,7 +5,8 @@
 // - What waits for a change (`Then`) is called once, after the commit that made it or could not.
 // - A key that the index may name although it should not is remembered until an erase of it was
 //   committed; a namespace that was told is remembered until it was.
-// - An index that fails takes the store offline.
+// - An index that fails, or a log of erasures, takes the store offline; what was to be erased for
+//   good is in the log before the store is online again.
 // It never decides what is to be indexed.
 #pragma once
 
@@ -16,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "storage/index/erasures.h"
 #include "storage/index/index.h"
 #include "storage/store/thread/availability.h"
 
@@ -25,8 +27,8 @@ class IndexChanges {
  public:
   using Then = std::function<void(const Result<void>&)>;
 
-  IndexChanges(Availability& availability, Index& index)
-      : availability_(availability), index_(index) {}
+  IndexChanges(Availability& availability, Index& index, Erasures& erasures)
+      : availability_(availability), index_(index), erasures_(erasures) {}
 
   // Of this turn's batch, and who waits for it.
   void put(const DiskEntry& entry) { batch_.put(entry); }
@@ -41,6 +43,11 @@ class IndexChanges {
   // points to what is being overwritten. Errors: unavailable (it is offline now).
   Result<void> erase_replaced(const std::deque<WriteCommand>& commands);
 
+  // In the log when this returns, or before the store is online again.
+  void erase_for_good(std::vector<Erasure> what);
+  // Of records that are sealed now.
+  std::uint64_t era() const noexcept { return erasures_.era(); }
+
   // They are erased before the store is online again.
   void erase_on_return(std::span<const Key> keys);
   // On the way back: the index as it is on disk, then what is owed to it. Errors: as
@@ -54,10 +61,12 @@ class IndexChanges {
  private:
   Availability& availability_;
   Index& index_;
+  Erasures& erasures_;
   Index::Batch batch_;
   std::vector<Then> on_commit_;
   std::vector<NamespaceCommand> namespaces_unsaved_;
   std::vector<Key> keys_to_erase_;
+  std::vector<Erasure> to_erase_for_good_;
 };
 
 }  // namespace kvtier::storage

@@ -8,8 +8,8 @@
 namespace kvtier::storage {
 
 StoreLoop::StoreLoop(const RecordStoreOptions& options, StoreDirectory& directory,
-                     BlockDevice& device, Index& index, Segments& segments, StoreCounters& counters,
-                     RecordStore::Post post)
+                     BlockDevice& device, Index& index, Segments& segments, Erasures& erasures,
+                     StoreCounters& counters, RecordStore::Post post)
     : directory_(directory),
       index_(index),
       shared_(options, device, counters, std::move(post)),
@@ -17,7 +17,7 @@ StoreLoop::StoreLoop(const RecordStoreOptions& options, StoreDirectory& director
                               .look = [this] { return look(); },
                               .probe = [this] { return probe(); }}),
       files_(shared_, availability_, segments),
-      changes_(availability_, index),
+      changes_(availability_, index, erasures),
       flushes_(shared_, availability_, files_, changes_),
       erases_(shared_, availability_, changes_, flushes_),
       extents_(shared_, workers_),

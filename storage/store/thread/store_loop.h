@@ -27,7 +27,8 @@ class StoreLoop {
  public:
   // All outlive the loop, and all but the counters are the loop's alone while run() runs.
   StoreLoop(const RecordStoreOptions& options, StoreDirectory& directory, BlockDevice& device,
-            Index& index, Segments& segments, StoreCounters& counters, RecordStore::Post post);
+            Index& index, Segments& segments, Erasures& erasures, StoreCounters& counters,
+            RecordStore::Post post);
 
   // Any thread.
   void send(StoreCommand command) { shared_.inbox.send(std::move(command)); }
@@ -40,6 +41,7 @@ class StoreLoop {
   void take(WriteCommand&& command) { writes_.take(std::move(command)); }
   void take(ScrubCommand&& command) { scrubs_.take(std::move(command)); }
   void take(EraseCommand&& command);
+  void take(EraseForGoodCommand&& command) { changes_.erase_for_good(std::move(command.what)); }
   void take(TouchCommand&& command);
   void take(NamespaceCommand&& command) { changes_.put_namespace(std::move(command)); }
   void take(FlushCommand&& command);

@@ -32,13 +32,14 @@ void Writes::seal_ahead() {
     }
     const auto record = parts_.extents.record(write.extent, write.slot, write.record_bytes);
     if (record.size() <= kChecksumInlineBytesMax) {
-      note_sealed(command, seal_record(record, write.identity));
+      note_sealed(command, seal_record(record, write.identity, parts_.changes.era()));
     } else {
       const std::uint64_t tag = shared_.new_tag();
       const BlockIdentity identity = write.identity;
       sealing_.emplace(tag, std::move(command));
-      parts_.workers.submit([&inbox = shared_.inbox, tag, record, identity] {
-        inbox.send(ChecksumCommand{tag, seal_record(record, identity)});
+      const std::uint64_t era = parts_.changes.era();
+      parts_.workers.submit([&inbox = shared_.inbox, tag, record, identity, era] {
+        inbox.send(ChecksumCommand{tag, seal_record(record, identity, era)});
       });
     }
   }

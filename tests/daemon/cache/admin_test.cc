@@ -388,5 +388,41 @@ TEST_F(ManyBlocksTest, so_many_commands_are_under_way_and_no_more) {
   EXPECT_TRUE(begin());
 }
 
+// What the store is told beside what leaves its index.
+TEST_F(AdminTest, what_is_dropped_from_disk_or_invalidated_is_erased_for_good) {
+  using Of = storage::Erasure::Of;
+  const auto prefix = cache.prefix(ns, 6, 1);
+  ASSERT_EQ(cache.put_all(ns, prefix), 6U);
+  cache.store().complete_all();
+  const auto& erased = cache.store()[0].erased_for_good();
+  drop(around(prefix[2], Around::descendants), false, kHost);
+  EXPECT_TRUE(erased.empty()) << "the disk keeps them";
+
+  pin(around(prefix[5], Around::block), kDisk, start);
+  drop(around(prefix[2], Around::descendants));
+  ASSERT_EQ(erased.size(), 3U) << "but for the pinned one";
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(erased[i].of, Of::key);
+    EXPECT_EQ(erased[i].ns, cache.known(ns).id);
+    EXPECT_TRUE(std::ranges::any_of(std::span(prefix).subspan(2, 3),
+                                    [&](const auto& b) { return b.key() == erased[i].key; }));
+  }
+  drop(around(prefix[5], Around::block), true);
+  ASSERT_EQ(erased.size(), 4U);
+  EXPECT_EQ(erased[3].key, prefix[5].key());
+
+  drop(of_model("m"));
+  ASSERT_EQ(erased.size(), 5U);
+  EXPECT_EQ(erased[4].of, Of::ns);
+  drop({});
+  ASSERT_EQ(erased.size(), 6U);
+  EXPECT_EQ(erased[5].of, Of::all);
+  const NamespaceId id = cache.known(ns).id;
+  invalidate("m");
+  ASSERT_EQ(erased.size(), 7U);
+  EXPECT_EQ(erased[6].of, Of::ns);
+  EXPECT_EQ(erased[6].ns, id);
+}
+
 }  // namespace
 }  // namespace kvtier::daemon::testing

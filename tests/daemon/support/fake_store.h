@@ -67,6 +67,10 @@ class FakeStore final : public storage::RecordStore {
   Result<void> write(const Write& write, Done<void> done) override;
   Result<void> read(const Read& read, Done<void> done) override;
   void erase(std::vector<Key> keys, Done<void> done) override;
+  void erase_for_good(std::vector<storage::Erasure> what) override {
+    erased_for_good_.insert(erased_for_good_.end(), what.begin(), what.end());
+  }
+  const std::vector<storage::Erasure>& erased_for_good() const noexcept { return erased_for_good_; }
   void touch(std::vector<std::pair<Key, std::uint64_t>> stamps) override;
   void remember_namespace(const NamespaceId& id, std::vector<std::byte> encoded) override;
   void forget_namespace(const NamespaceId& id) override { namespaces_.erase(id); }
@@ -110,6 +114,7 @@ class FakeStore final : public storage::RecordStore {
   std::map<At, std::vector<std::byte>> slots_;
   std::map<Key, storage::DiskEntry> index_;
   std::map<NamespaceId, std::vector<std::byte>> namespaces_;
+  std::vector<storage::Erasure> erased_for_good_;
   bool late_ = false, came_ = false;
   std::deque<storage::DiskEntry> left_;  // to be recovered late, newest first
 };

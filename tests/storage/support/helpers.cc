@@ -86,7 +86,7 @@ bool TestRecord::equals(std::span<const std::byte> found) const {
   std::vector<std::byte> unsealed(found.begin(), found.begin() + static_cast<long>(bytes.size()));
   RecordHeader header;
   std::memcpy(&header, unsealed.data(), sizeof header);
-  header.payload_checksum = header.header_checksum = 0;
+  header.payload_checksum = header.header_checksum = header.era = 0;
   std::memcpy(unsealed.data(), &header, sizeof header);
   return unsealed == bytes;
 }

@@ -56,7 +56,7 @@ struct TestRecord {
   TestRecord(unsigned kind, std::uint32_t number);
   BlockIdentity identity;
   std::vector<std::byte> bytes;  // as the client leaves it: no checksums
-  // Whether `found` is this record, checksums aside.
+  // Whether `found` is this record, checksums and era aside.
   bool equals(std::span<const std::byte> found) const;
 };
 

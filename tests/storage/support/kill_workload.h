@@ -8,13 +8,19 @@
 namespace kvtier::storage::testing {
 
 struct KillReport {
-  enum class What : std::uint32_t { write_started, write_done, erase_started, flush_done };
+  enum class What : std::uint32_t {
+    write_started,
+    write_done,
+    erase_started,
+    erased_for_good,
+    flush_done
+  };
   What what;
   std::uint32_t number;
 };
 
-// A round empties the segment of the round kSegments before, gives it to the other slot size every
-// second time, fills eight slots and writes three of them again.
+// A round empties the segment of the round kSegments before, every second time for good, gives it
+// to the other slot size every second time, fills eight slots and writes three of them again.
 struct KillWorkload {
   static constexpr std::uint32_t kRounds = 10, kSegments = 3, kRecords = 8, kRewritten = 3;
   static constexpr std::uint32_t kNumbersPerRound = 100;

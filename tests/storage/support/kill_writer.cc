@@ -84,12 +84,20 @@ class Writer {
 
   void erase_round(std::uint32_t round) {
     std::vector<Key> keys;
+    std::vector<Erasure> for_good;
     for (std::uint32_t i = 0; i < KillWorkload::kRecords + KillWorkload::kRewritten; ++i) {
       const std::uint32_t number = KillWorkload::number(round, i);
       report(What::erase_started, number);
-      keys.push_back(record(number).identity.key);
+      const TestRecord gone = record(number);
+      keys.push_back(gone.identity.key);
+      for_good.push_back({Erasure::Of::key, gone.identity.ns, gone.identity.key});
     }
+    if (round % 2 == 0) for_good.clear();
+    const auto erased_for_good = static_cast<std::uint32_t>(for_good.size());
+    store_->erase_for_good(std::move(for_good));
     if (!store_.erase(std::move(keys))) ::_exit(2);
+    for (std::uint32_t i = 0; i < erased_for_good; ++i)
+      report(What::erased_for_good, KillWorkload::number(round, i));
   }
 
   void scrub(std::uint32_t number) {

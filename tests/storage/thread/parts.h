@@ -152,6 +152,7 @@ class Parts : public ::testing::Test {
     EXPECT_TRUE(made->load());
     return made;
   }();
+  Erasures erasures = std::move(*Erasures::open(new_log()));
   std::unique_ptr<Index> index = std::move(*Index::open(
       {scratch.path() / "index", StoreId{}, 32_MiB, Index::Compaction::runs, index_files.env()}));
   std::unique_ptr<BlockDevice> device =
@@ -175,7 +176,7 @@ class Parts : public ::testing::Test {
                                    return probes;
                                  }}};
   SegmentFiles files{shared, availability, *segments};
-  IndexChanges changes{availability, *index};
+  IndexChanges changes{availability, *index, erasures};
   Flushes flushes{shared, availability, files, changes};
   Erases erases{shared, availability, changes, flushes};
   RingExtents extents{shared, workers};
@@ -186,6 +187,11 @@ class Parts : public ::testing::Test {
   Workers workers{1};
 
  private:
+  std::filesystem::path new_log() const {
+    const auto file = scratch.path() / "ERASED";
+    EXPECT_TRUE(Erasures::make(file));
+    return file;
+  }
   void fail_queued(const Error& why) {
     queues_failed.push_back(why);
     reads.fail_queued(why);
