@@ -18,10 +18,10 @@ import time
 import zipfile
 
 from demo import Daemon, print_table, report
-from vllm_engine import Engine
+from vllm_engine import BUNDLED, Engine
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-MODEL = ROOT / "engine_adapter" / "models" / "docs-4m"
+MODEL = BUNDLED
 BLOCK_TOKENS = 128  # of vLLM on the CPU
 # Where a CPU has no instructions for bfloat16, float32 is quicker.
 ENGINE = {"max_model_len": 8192, "dtype": "float32"}

@@ -11,6 +11,14 @@ import kvtier
 from .identity import Rank
 from .options import Options
 
+# Slots that are at hand when a step has computed its blocks: of some milliseconds of copies, so that these do not wait for
+# the daemon to lend more.
+_SLOTS_AHEAD_BYTES = 256 << 20
+_SLOTS_AHEAD = (16, 1024)
+# A prompt's blocks wait in their pages, of which vLLM has as many as it can pay for: none is left out for want of a place
+# in the queue.
+_QUEUED_MAX = 1 << 20
+
 
 class RankBackend:
     """What Transfers asks for."""
@@ -20,8 +28,14 @@ class RankBackend:
         self._cuda = int(device.removeprefix("cuda:")) if device.startswith("cuda:") else None
         self._options = options
         self._pool = rank.pool
+        least, most = _SLOTS_AHEAD
         self._client = kvtier.Client(
-            options.socket, name=f"vllm rank {rank.ns.rank}", cuda_device=self._cuda, slot_wait=options.slot_wait_s
+            options.socket,
+            name=f"vllm rank {rank.ns.rank}",
+            cuda_device=self._cuda,
+            slots_ahead=max(least, min(most, _SLOTS_AHEAD_BYTES // rank.ns.record_bytes)),
+            write_backs_queued_max=_QUEUED_MAX,
+            slot_wait=options.slot_wait_s,
         )
         self._cache = self._client.open(rank.ns)
         self.record_bytes = rank.ns.record_bytes

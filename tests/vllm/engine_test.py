@@ -18,7 +18,7 @@ import unittest
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(SOURCE / "scripts"))
 from vllm_demo import BLOCK_TOKENS, CONFIG, ENGINE, MODEL, Cache  # noqa: E402
-from vllm_engine import Engine  # noqa: E402
+from vllm_engine import Engine, Server  # noqa: E402
 
 CHUNK = 512
 STOPPED_SECONDS = 90
@@ -169,6 +169,22 @@ class FaultsTest(unittest.TestCase):
             self.cache.leave_on_disk_alone()
             loaded = self.ask(prompts, engine)
             self.assertGreater(loaded["loaded"], 0)
+
+    def test_vllm_serve_whose_engine_is_a_process_of_its_own_answers_alike(self):
+        prompt = (SOURCE / "scripts" / "demo-document.txt").read_text()[:6000]
+        flags = ["--dtype", ENGINE["dtype"], "--max-model-len", "4096"]
+        before = self.cache.blocks("host")
+        with Server(BUILD / "vllm-served.log", self.cache.socket, *flags) as server:
+            self.cache.wait(server.is_up, "vllm serve did not come up", seconds=300)
+            first = server.complete(prompt)
+            blocks = (first["usage"]["prompt_tokens"] - 1) // BLOCK_TOKENS
+            self.assertGreater(blocks, 4)
+            self.cache.wait_until_durable(before + blocks)
+            server.ask("/reset_prefix_cache", {})
+            again = server.complete(prompt)
+            self.assertEqual(again["choices"][0]["text"], first["choices"][0]["text"])
+            self.cache.wait(lambda: server.counted("kvtier_blocks_loaded_total") == blocks, "its blocks were not counted as loaded")
+            self.assertEqual(server.counted("kvtier_faults_total"), 0)
 
 
 def main():
