@@ -61,7 +61,10 @@ class SparseStore {
     std::uint64_t found = 0;
     need(store->recover([&](const DiskEntry&) { ++found; }));
     store->close();
-    if (found != records()) throw std::runtime_error("the rebuild lost records");
+    if (found != records()) {
+      throw std::runtime_error("the rebuild found " + std::to_string(found) + " of " +
+                               std::to_string(records()) + " records");
+    }
     return seconds;
   }
 

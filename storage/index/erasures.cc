@@ -163,12 +163,14 @@ void Erasures::note(const Erasure& erasure, std::uint64_t era) {
 }
 
 bool Erasures::covers(const RecordHeader& record) const {
-  if (record.era <= all_) return true;
+  // 0: nothing was erased; an earlier version's records are of era 0.
+  const auto up_to = [&](std::uint64_t era) { return era != 0 && record.era <= era; };
+  if (up_to(all_)) return true;
   const auto of = namespaces_.find(record.ns);
   if (of == namespaces_.end()) return false;
-  if (record.era <= of->second.all) return true;
+  if (up_to(of->second.all)) return true;
   const auto key = of->second.keys.find(record.key);
-  return key != of->second.keys.end() && record.era <= key->second;
+  return key != of->second.keys.end() && up_to(key->second);
 }
 
 std::size_t Erasures::entries() const noexcept {

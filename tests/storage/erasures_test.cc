@@ -70,6 +70,7 @@ class ErasuresTest : public ::testing::Test {
 TEST_F(ErasuresTest, WhatIsWrittenAfterAnErasureIsNotCoveredByIt) {
   Erasures log = opened();
   const std::uint64_t before = log.era();
+  EXPECT_FALSE(log.covers(record(1, 1, 0))) << "nothing was erased";
   add(log, {of_key(1, 1), of_namespace(2)});
   const std::uint64_t after = log.era();
   EXPECT_GT(after, before);
@@ -77,6 +78,7 @@ TEST_F(ErasuresTest, WhatIsWrittenAfterAnErasureIsNotCoveredByIt) {
   EXPECT_TRUE(log.covers(record(1, 1, 0))) << "what an earlier version wrote";
   EXPECT_FALSE(log.covers(record(1, 1, after)));
   EXPECT_FALSE(log.covers(record(1, 2, before)));
+  EXPECT_FALSE(log.covers(record(1, 2, 0)));
   EXPECT_FALSE(log.covers(record(3, 1, before))) << "the key, in another namespace";
   EXPECT_TRUE(log.covers(record(2, 7, before)));
   EXPECT_FALSE(log.covers(record(2, 7, after)));
