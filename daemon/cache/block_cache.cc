@@ -78,7 +78,10 @@ void BlockCache::end_session(SessionId session) {
 
 bool BlockCache::commit(SessionId session, std::uint16_t ns, const NewBlock& block) {
   const bool fresh = catalogue_.find_any(block.key) == kNoBlock;
-  if (!commits_.commit(session, ns, block)) return false;
+  committing_ = &block;
+  const bool taken = commits_.commit(session, ns, block);
+  committing_ = nullptr;
+  if (!taken) return false;
   if (fresh) catalogue_.set_user(catalogue_.find_any(block.key), users_.user_of(session));
   return true;
 }

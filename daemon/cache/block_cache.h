@@ -148,6 +148,8 @@ class BlockCache {
 
   using NewBlock = Commits::NewBlock;
   bool commit(SessionId session, std::uint16_t ns, const NewBlock& block);
+  // The block that is being committed right now; null outside of commit().
+  const NewBlock* committing() const noexcept { return committing_; }
 
   // ---- hints (Hints)
 
@@ -240,6 +242,7 @@ class BlockCache {
   Hints hints_;
   Commits commits_;
   BadReports reports_;
+  const NewBlock* committing_ = nullptr;
   bool expiring_hints_ = false;                // in a later turn
   std::vector<std::pair<BlockId, Key>> owed_;  // to the disk, between adopt() and recover()
 };

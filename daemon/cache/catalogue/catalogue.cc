@@ -56,6 +56,7 @@ std::uint32_t Catalogue::device(BlockId id, Tier tier) const noexcept {
 void Catalogue::publish(BlockId id) noexcept {
   const TierSet tiers = index_[id].doomed ? TierSet{} : reachable(id);
   index_.publish(id, tiers, tiers.has(Tier::device) ? device(id, Tier::device) : 0);
+  if (on_published) on_published(id, tiers);
 }
 
 TierSet Catalogue::reachable(BlockId id) const noexcept {
@@ -219,6 +220,7 @@ Place Catalogue::unplace(BlockId id, Tier tier, Removal why) {
     if (const auto age = ages_.of(block.last_access); age.known) counts_[t].idle.add(age.seconds);
   }
   if (block.tiers.empty()) {
+    if (on_published) on_published(id, {});
     --namespaces_[block.ns].blocks;
     index_.erase(id);
   } else {

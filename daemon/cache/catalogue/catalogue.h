@@ -210,6 +210,9 @@ class Catalogue {
   // About once a second, `now` in seconds from 1 up.
   void pass_time(std::uint32_t now) { ages_.pass(now, clock_); }
 
+  // Told where clients can find a block, as that changes; nowhere, as it goes.
+  std::function<void(BlockId, TierSet)> on_published;
+
   // Told of each placement as it enters and leaves its eviction order.
   std::function<void(Tier, Place, TenantId, bool evictable)> on_evictable;
 
