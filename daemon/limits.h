@@ -8,6 +8,7 @@
 
 #include "core/wire/directory.h"
 #include "core/wire/frame.h"
+#include "kvtier/namespace.h"
 
 namespace kvtier::daemon::limits {
 
@@ -106,6 +107,25 @@ inline constexpr std::chrono::seconds kLateReadsMax{60};
 // What a stop waits for the disks' threads: less than the unit's TimeoutStopSec=.
 inline constexpr std::chrono::seconds kCloseMax{30};
 inline constexpr std::uint16_t kHoldsMax = 0xFFFF;  // of one block in one tier
+// Events (daemon/events).
+inline constexpr std::size_t kEventTopicBytesMax = 255;
+inline constexpr std::size_t kEventNamesMax = 64;  // in [events] tenants and models
+inline constexpr std::uint64_t kEventQueueBytesMin = 256U << 10;
+inline constexpr std::uint64_t kEventReplayBytesMin = 64U << 10;
+inline constexpr std::uint32_t kEventSubscriberBatchesMax = 1U << 20;
+inline constexpr std::size_t kEventBatchBytes = 64U << 10;  // about; a block's tokens come on top
+inline constexpr std::uint32_t kEventWalkStep = 2048;       // blocks told again in a loop turn
+inline constexpr std::size_t kEventChangesMax = 4096;       // blocks gathered before they are told
+inline constexpr std::uint32_t kEventAnswersMax = 8;        // to subscribers that ask, under way
+inline constexpr std::uint32_t kEventSnapshotsMax = 2;      // of the whole index, in memory
+inline constexpr std::uint32_t kEventRequestBytesMax = 1024;  // of a subscriber's message
+inline constexpr std::uint32_t kEventRequestsMax = 64;        // that wait to be read, of each
+// A subscriber that reads nothing of its answer for so long gets no more of it.
+inline constexpr std::chrono::seconds kEventAnswerStall{10};
+// Where nothing is published for so long, an empty batch says which number is the next.
+inline constexpr std::chrono::milliseconds kEventHeartbeat{1000};
+// How long what comes is gathered for one batch.
+inline constexpr std::chrono::milliseconds kEventGather{2};
 
 // One reply must fit a session's output together with what may already wait there.
 static_assert(kSessionOutputBytesMax >= 4 * wire::kFrameBytesMax);
@@ -119,5 +139,7 @@ static_assert(kReservedPerProcessMax >= wire::kReserveMax);
 // A user is one hold of a block.
 static_assert(kHoldsMax >= 2 * kSessionsMax);
 static_assert(kUsersRememberedMax >= kSessionsMax + kAdminSessionsMax);
+// Half of the queue has room for any block with its proof, and for a namespace before it.
+static_assert(kEventQueueBytesMin / 2 >= 2 * kProofBytesMax + 4096);
 
 }  // namespace kvtier::daemon::limits

@@ -66,6 +66,8 @@ Result<Config> parse_config(const std::string& text, const std::string& name) {
     if (config.host.sizing != Sizing::fixed) known.host.capacity_bytes = kUnknownCapacity;
     if (const auto good = check_tenants(known); !good)
       return make_error(Errc::invalid, name + ": " + good.error().message);
+    if (const auto good = check_events(config); !good)
+      return make_error(Errc::invalid, name + ": " + good.error().message);
   } catch (const toml::parse_error& error) {
     return make_error(Errc::invalid,
                       place(name, error.source()) + std::string(error.description()));

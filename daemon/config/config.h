@@ -72,6 +72,25 @@ struct Config {
   };
   Http http;
 
+  // How a block is named in events: by the last 8 bytes of its key, as a number, or by all 16.
+  enum class BlockHashes { int64, bytes };
+  // Of an engine with several ranks, whose blocks.
+  enum class Ranks { first, all };
+  struct Events {
+    std::string endpoint, replay_endpoint;  // empty: none
+    std::string topic = "kv-events";
+    std::uint32_t ipc_mode = 0600;
+    bool tokens = false;
+    BlockHashes block_hashes = BlockHashes::int64;
+    Ranks ranks = Ranks::first;
+    std::vector<std::string> tenants;  // empty: what has no salt
+    std::vector<std::string> models;   // without their revision; empty: all
+    std::uint64_t queue_bytes = 16ULL << 20;
+    std::uint64_t replay_bytes = 64ULL << 20;
+    std::uint32_t subscriber_batches = 1000;
+  };
+  Events events;
+
   // Users and groups, by name or number (as text).
   struct Principals {
     std::vector<std::string> users, groups;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <toml++/toml.h>
+#include <functional>
+#include <map>
 #include <string>
 
 #include "daemon/config/config.h"
@@ -30,10 +32,22 @@ std::string show_principal(const std::string& name);
 
 namespace kvtier::daemon {
 
+// As it would stand in the file: reading what is shown gives the value back.
+struct Setting {
+  // Errors: invalid, without the place in the file.
+  std::function<Result<void>(Config&, const toml::node&)> set;
+  std::function<std::string(const Config&)> show;
+};
+
 // [[tenant]]. Errors: invalid, with its place.
 Result<void> read_tenants(Config& config, const toml::node& node, const std::string& file);
 std::string tenants_to_toml(const Config& config);
 // What tenants have to keep together: what is guaranteed fits each tier. Errors: invalid.
 Result<void> check_tenants(const Config& config);
+
+// The keys of [events].
+std::map<std::string, Setting> event_settings();
+// What they have to keep together. Errors: invalid.
+Result<void> check_events(const Config& config);
 
 }  // namespace kvtier::daemon

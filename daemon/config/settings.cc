@@ -271,6 +271,7 @@ const Settings& settings() {
       {"device", device_settings()},
       {"access", access_settings()},
       {"limits", limit_settings()},
+      {"events", event_settings()},
       {"http",
        {{"listen", listen_address()},
         {"hosts", host_names()},

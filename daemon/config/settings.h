@@ -11,12 +11,6 @@
 
 namespace kvtier::daemon {
 
-// As it would stand in the file: reading what is shown gives the value back.
-struct Setting {
-  // Errors: invalid, without the place in the file.
-  std::function<Result<void>(Config&, const toml::node&)> set;
-  std::function<std::string(const Config&)> show;
-};
 // Section (empty: top level), then key.
 using Settings = std::map<std::string, std::map<std::string, Setting>>;
 

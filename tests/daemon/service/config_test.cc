@@ -35,9 +35,37 @@ TEST(ConfigTest, an_unknown_section_is_named_with_its_place_and_the_known_ones) 
   const std::string message = error_of("socket = '/x'\n[hots]\ncapacity = 1\n");
   EXPECT_TRUE(message.starts_with("k.toml:2:")) << message;
   EXPECT_NE(message.find("'hots'"), std::string::npos) << message;
-  EXPECT_NE(message.find("access, device, disk, host, http, index, limits, pins, tenant"),
+  EXPECT_NE(message.find("access, device, disk, events, host, http, index, limits, pins, tenant"),
             std::string::npos)
       << message;
+}
+
+TEST(ConfigTest, an_endpoint_is_a_place_that_zeromq_can_listen_on) {
+  const auto endpoint = [](const std::string& text) {
+    return "[events]\nendpoint = '" + text + "'\n";
+  };
+  expect_error(endpoint("/run/e.sock"), "2:12", "ipc:///run/kvtier/events.sock");
+  expect_error(endpoint("ipc://e.sock"), "2:12", "an absolute path");
+  expect_error(endpoint("ipc:///" + std::string(107, 'x')), "2:12", "at most 107 bytes");
+  expect_error(endpoint("tcp://*:5557"), "2:12", "0.0.0.0 is every address");
+  expect_error(endpoint("tcp://127.0.0.1"), "2:12", "an address and a port");
+  expect_error(endpoint("tcp://127.0.0.1:0"), "2:12", "an address and a port");
+  expect_error("[events]\nendpoint = 5557\n", "2:12", "in quotes");
+  for (const char* good : {"", "ipc:///run/e", "tcp://127.0.0.1:5557", "tcp://[::1]:5557"})
+    EXPECT_EQ(parse_config(endpoint(good), "k").value().events.endpoint, good);
+}
+
+TEST(ConfigTest, the_keys_of_events_fit_together) {
+  EXPECT_NE(error_of("[events]\nreplay_endpoint = 'ipc:///r'\n").find("needs events.endpoint"),
+            std::string::npos);
+  EXPECT_NE(error_of("[events]\nendpoint = 'ipc:///e'\nreplay_endpoint = 'ipc:///e'\n")
+                .find("an endpoint of its own"),
+            std::string::npos);
+  EXPECT_NE(error_of("[events]\ntenants = ['nobody']\n").find("'nobody'"), std::string::npos);
+  EXPECT_TRUE(parse_config("[events]\ntenants = ['default', 'a']\n[[tenant]]\nname = 'a'\n", "k"));
+  expect_error("[events]\ntenants = ['']\n", "2:11", "a list of at most 64 names");
+  expect_error("[events]\nblock_hashes = 'hex'\n", "2:16", "\"int64\", \"bytes\"");
+  expect_error("[events]\nqueue_size = 4096\n", "2:14", "at least 262144 bytes");
 }
 
 TEST(ConfigTest, a_value_in_a_sections_place_is_an_error) {
