@@ -107,6 +107,26 @@ Json hints_of(wire::Status::Reader status) {
   return json;
 }
 
+// Null where none are published.
+Json events_of(wire::Status::Reader status) {
+  if (!status.hasEvents()) return {};
+  const auto events = status.getEvents();
+  Json json;
+  json["listening"] = events.getListening();
+  json["batches"] = events.getBatches();
+  json["stored"] = events.getStored();
+  json["removed"] = events.getRemoved();
+  json["lost"] = events.getLost();
+  json["walks"] = events.getWalks();
+  json["replayed"] = events.getReplayed();
+  json["snapshots"] = events.getSnapshots();
+  json["queued_bytes"] = events.getQueuedBytes();
+  json["queue_bytes_max"] = events.getQueueBytesMax();
+  json["kept_bytes"] = events.getKeptBytes();
+  json["subscriptions"] = events.getSubscriptions();
+  return json;
+}
+
 Json to_json(wire::ScrubReport::Pass::Reader pass) {
   Json json;
   json["records"] = pass.getRecords();
@@ -192,6 +212,7 @@ Json to_json(wire::Status::Reader status) {
   json["refused_reports"] = status.getRefusedReports();
   json["hints"] = hints_of(status);
   json["prefetching_blocks"] = status.getPrefetching();
+  json["events"] = events_of(status);
   json["tenants"] = Json::array();
   for (const auto tenant : status.getTenants()) json["tenants"].push_back(to_json(tenant));
   json["peers"] = Json::array();

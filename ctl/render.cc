@@ -101,6 +101,13 @@ std::string share(const Json& tenant, const char* tier) {
 }
 
 // "prefetch 12 taken, 3 already; keep 5 taken", as far as any came.
+std::string render_events(const Json& events) {
+  if (!events["listening"].get<bool>()) return "not published: the log has the reason";
+  return number(events["batches"]) + " batches, " + number(events["subscriptions"]) +
+         " subscriptions, " + number(events["replayed"]) + " batches replayed, " +
+         number(events["lost"]) + " changes lost and made up for";
+}
+
 std::string render_hints(const Json& hints) {
   std::string text;
   for (const auto& [kind, outcomes] : hints.items()) {
@@ -228,6 +235,7 @@ std::string render_status(const Json& s) {
   for (const auto& [title, value] : lines)
     out += title + std::string(12 - title.size(), ' ') + value + "\n";
   if (!s["hints"].empty()) out += "hints       " + render_hints(s["hints"]) + "\n";
+  if (!s["events"].is_null()) out += "events      " + render_events(s["events"]) + "\n";
   if (s["orphans"].get<std::uint64_t>() != 0)
     out +=
         "orphans     " + number(s["orphans"]) + " blocks whose namespace nobody has opened yet\n";

@@ -383,7 +383,13 @@ struct Status {
   pid @25 :UInt32;               # of kvtierd
   hints @26 :List(HintCount);    # those that are not 0
   prefetching @27 :UInt64;       # blocks that hints have asked for and that are on their way, or wait to be
+  events @28 :Events;            # null where none are published
 
+  struct Events {                # `lost`: changes that the queue had no room for, and which a walk made up for
+    listening @0 :Bool; batches @1 :UInt64; stored @2 :UInt64; removed @3 :UInt64;    # blocks in them, once a tier
+    lost @4 :UInt64; walks @5 :UInt64; replayed @6 :UInt64; snapshots @7 :UInt64;     # batches of answers
+    queuedBytes @8 :UInt64; queueBytesMax @9 :UInt64; keptBytes @10 :UInt64; subscriptions @11 :UInt32;
+  }
   struct HintCount {
     kind @0 :UInt8;
     outcome @1 :Text;            # as in the metric kvtier_hints_total

@@ -210,6 +210,28 @@ void add_hints(Families& f, const Snapshot& s) {
           s.prefetching_blocks);
 }
 
+void add_events(Families& f, const Snapshot& s) {
+  const Snapshot::Events& events = s.events;
+  f.gauge("kvtier_events_listening", "Whether events are published", events.listening ? 1.0 : 0.0);
+  f.counter("kvtier_event_batches_total", "Batches of events published", events.batches);
+  f.counter("kvtier_event_blocks_total", "Blocks in them, once a tier", events.stored,
+            {{"event", "stored"}});
+  f.counter("kvtier_event_blocks_total", "", events.removed, {{"event", "removed"}});
+  f.counter("kvtier_events_lost_total",
+            "Changes for which the queue had no room; a walk over all blocks makes up for them",
+            events.lost);
+  f.counter("kvtier_event_walks_total", "Such walks begun, the one at the start too", events.walks);
+  f.counter("kvtier_event_batches_replayed_total", "Batches of answers to subscribers that asked",
+            events.replayed);
+  f.counter("kvtier_event_snapshots_total", "Of those answers, the ones with all blocks",
+            events.snapshots);
+  f.gauge("kvtier_event_queue_bytes", "What waits to be published", events.queued_bytes);
+  f.gauge("kvtier_event_queue_capacity_bytes", "How much may wait", events.queue_bytes_max);
+  f.gauge("kvtier_event_replay_bytes", "Batches kept for replays", events.kept_bytes);
+  f.gauge("kvtier_event_subscriptions", "Subscriptions that are open",
+          std::uint64_t{events.subscriptions});
+}
+
 void add_disks(Families& f, const Snapshot& s) {
   for (const auto& disk : s.disks) {
     const Labels labels{{"directory", shown(disk.directory, kTextMax)}};
@@ -323,6 +345,7 @@ std::string metrics_text(const Scrape& scrape) {
   add_namespaces(families, *scrape.snapshot);
   add_clients(families, *scrape.snapshot);
   add_hints(families, *scrape.snapshot);
+  add_events(families, *scrape.snapshot);
   add_disks(families, *scrape.snapshot);
   add_gpus(families, *scrape.snapshot);
   add_process(families, scrape.process);

@@ -93,6 +93,22 @@ Json of(const Snapshot::GpuView& gpu) {
           {"blocks", gpu.blocks}};
 }
 
+Json of(const Snapshot::Events& events) {
+  if (!events.configured) return {};
+  return {{"listening", events.listening},
+          {"batches", events.batches},
+          {"stored", events.stored},
+          {"removed", events.removed},
+          {"lost", events.lost},
+          {"walks", events.walks},
+          {"replayed", events.replayed},
+          {"snapshots", events.snapshots},
+          {"queued_bytes", events.queued_bytes},
+          {"queue_bytes_max", events.queue_bytes_max},
+          {"kept_bytes", events.kept_bytes},
+          {"subscriptions", events.subscriptions}};
+}
+
 Json history(const std::vector<History::Point>& points) {
   Json list = Json::array();
   for (const auto& point : points) {
@@ -152,6 +168,7 @@ std::string status_json(const Scrape& scrape) {
                     {"passes", s.scrub.passes},
                     {"records", s.scrub.shown().records},
                     {"corrupt", s.scrub.shown().corrupt}}},
+                  {"events", of(s.events)},
                   {"control_lag_max_s", scrape.lag.greatest().count()},
                   {"control_turn_max_s", std::chrono::duration<double>(s.turn_longest).count()},
                   {"resident_bytes", scrape.process.resident_bytes},

@@ -32,6 +32,7 @@ Server::Server(asio::io_context& io, const Config& config, PassedDescriptors& pa
             {[this](const std::string& text) { progress(text); },
              [this](bool closed) {
                left_behind_ = !closed;
+               events_.reset();
                io_.stop();
              }}),
       tick_timer_(executor()),
@@ -50,6 +51,11 @@ Result<void> Server::start(std::optional<UniqueFd> listening) {
   make_parts();
   sessions_->watch_writers(*writers);
   if (auto good = tiers_.recover(); !good) return good;
+  if (!config_.events.endpoint.empty()) {
+    events_ = std::make_unique<events::EventPublisher>(
+        config_.events, tiers_.cache(),
+        [this](std::function<void()> task) { post(std::move(task)); });
+  }
   auto opened = listening ? listener_.adopt(std::move(*listening), config_.socket.string())
                           : listener_.open(config_.socket.string(), config_.socket_mode);
   if (!opened) return opened;
@@ -70,8 +76,8 @@ void Server::make_parts() {
   sessions_ = std::make_unique<SessionRegistry>(
       executor(), SessionRegistry::Needs{cache, tiers_.directory(), *lending_, *admin_, access_,
                                          config_.limits, welcomed(), session_ports()});
-  describer_ = std::make_unique<Describer>(
-      Describer::Of{tiers_, *scrubber_, *sessions_, access_, turns_, config_.disk.capacity_bytes});
+  describer_ = std::make_unique<Describer>(Describer::Of{
+      tiers_, *scrubber_, *sessions_, access_, turns_, events_, config_.disk.capacity_bytes});
   reload_ =
       std::make_unique<Reload>(Reload::Of{config_, tiers_, *lending_, *scrubber_, *sessions_});
 
@@ -164,6 +170,7 @@ void Server::tick() {
   cache.expire_hints(now);
   cache.forget_unused_namespaces();
   lending_->make_way();
+  if (events_) events_->tick();
   spdlog::default_logger_raw()->flush();  // what nobody had read yet
   tick_timer_.expires_after(kTick);
   tick_timer_.async_wait([this](boost::system::error_code error) {

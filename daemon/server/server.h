@@ -15,6 +15,7 @@
 #include <string>
 
 #include "daemon/config/config.h"
+#include "daemon/events/event_publisher.h"
 #include "daemon/server/listener.h"
 #include "daemon/server/reload.h"
 #include "daemon/server/scrubber.h"
@@ -84,6 +85,7 @@ class Server {
   std::unique_ptr<SessionRegistry> sessions_;
   std::unique_ptr<Describer> describer_;
   std::unique_ptr<Reload> reload_;
+  std::unique_ptr<events::EventPublisher> events_;  // null: none are published
   Listener listener_;
   Stop stop_;
   boost::asio::steady_timer tick_timer_, lending_timer_;

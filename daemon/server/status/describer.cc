@@ -114,6 +114,7 @@ Snapshot Describer::common() const {
   s.hints = cache().hints().counts();
   s.prefetching_blocks = cache().hints().prefetching();
   s.scrub = scrub();
+  s.events = events();
   return s;
 }
 
@@ -246,6 +247,26 @@ Snapshot::SessionView Describer::session(const Session& session, Clock::time_poi
   view.reserved_slots = cache().reservations().held_by_session(session.id());
   view.namespaces = session.namespaces();
   view.unsent_bytes = session.unsent_bytes();
+  return view;
+}
+
+Snapshot::Events Describer::events() const {
+  Snapshot::Events view;
+  if (!of_.events) return view;
+  const events::EventCounts& counts = of_.events->counts();
+  view.configured = true;
+  view.listening = counts.listening;
+  view.batches = counts.batches;
+  view.stored = counts.stored;
+  view.removed = counts.removed;
+  view.lost = of_.events->lost();
+  view.walks = counts.walks;
+  view.replayed = counts.replayed;
+  view.snapshots = counts.snapshots;
+  view.queued_bytes = of_.events->queued_bytes();
+  view.queue_bytes_max = of_.events->queue_bytes_max();
+  view.kept_bytes = counts.kept_bytes;
+  view.subscriptions = counts.subscriptions;
   return view;
 }
 

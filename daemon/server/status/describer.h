@@ -7,8 +7,10 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <vector>
 
+#include "daemon/events/event_publisher.h"
 #include "daemon/limits.h"
 #include "daemon/server/scrubber.h"
 #include "daemon/server/session_registry.h"
@@ -28,6 +30,7 @@ class Describer {
     const SessionRegistry& sessions;
     const Access& access;
     const Turns& turns;
+    const std::unique_ptr<events::EventPublisher>& events;
     std::uint64_t disk_capacity_bytes = 0;  // of each directory, as configured
   };
   explicit Describer(Of of) : of_(of) {}
@@ -41,6 +44,7 @@ class Describer {
   // All of them.
   std::vector<Snapshot::SessionView> sessions() const;
   Snapshot::Scrub scrub() const;
+  Snapshot::Events events() const;
 
   // The daemon stops: said of it from now on.
   void set_stopping() noexcept { stopping_ = true; }

@@ -96,6 +96,15 @@ struct Snapshot {
     Pass shown() const { return current ? *current : last.value_or(Pass{}); }
   };
 
+  struct Events {
+    bool configured = false, listening = false;
+    std::uint64_t batches = 0, stored = 0, removed = 0;  // published: batches, and blocks in them
+    std::uint64_t lost = 0;                              // changes for which there was no room
+    std::uint64_t walks = 0, replayed = 0, snapshots = 0;
+    std::uint64_t queued_bytes = 0, queue_bytes_max = 0, kept_bytes = 0;
+    std::uint32_t subscriptions = 0;
+  };
+
   std::string version;
   std::array<std::byte, 16> boot_id{};
   pid_t pid = 0;
@@ -128,6 +137,7 @@ struct Snapshot {
   HintCounts hints;
   std::uint64_t prefetching_blocks = 0;  // waiting, or on their way
   Scrub scrub;
+  Events events;
 };
 
 }  // namespace kvtier::daemon

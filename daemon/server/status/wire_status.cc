@@ -55,6 +55,21 @@ void render_hints(const HintCounts& counts, wire::Status::Builder out) {
   }
 }
 
+void render(const Snapshot::Events& events, wire::Status::Events::Builder out) {
+  out.setListening(events.listening);
+  out.setBatches(events.batches);
+  out.setStored(events.stored);
+  out.setRemoved(events.removed);
+  out.setLost(events.lost);
+  out.setWalks(events.walks);
+  out.setReplayed(events.replayed);
+  out.setSnapshots(events.snapshots);
+  out.setQueuedBytes(events.queued_bytes);
+  out.setQueueBytesMax(events.queue_bytes_max);
+  out.setKeptBytes(events.kept_bytes);
+  out.setSubscriptions(events.subscriptions);
+}
+
 void render(const Snapshot::GpuView& gpu, wire::Status::Gpu::Builder out) {
   out.setUuid(data_of(gpu.uuid));
   out.setNumber(gpu.number);
@@ -174,6 +189,7 @@ void render(const Snapshot& s, wire::Status::Builder out) {
   out.setRefusedReports(s.refused_reports);
   out.setPrefetching(s.prefetching_blocks);
   render_hints(s.hints, out);
+  if (s.events.configured) render(s.events, out.initEvents());
 }
 
 void render(const Snapshot::Scrub& scrub, wire::ScrubReport::Builder out) {
