@@ -165,7 +165,8 @@ class EventsOverACache : public ::testing::Test {
   EventsOverACache() : ns(cache.open(small_namespace("m"))) {}
   View expected() { return index_of_cache(cache->catalogue()); }
   bool sees_all(EventSubscriber& subscriber, Published& published) {
-    return subscriber.comes_to([&](const View& view) { return same(view, expected()); },
+    const View wanted = expected();
+    return subscriber.comes_to([&](const View& view) { return same(view, wanted); },
                                [&] { published.run(); });
   }
   // So many batches, of so many blocks each.
@@ -301,7 +302,7 @@ TEST_F(EventsOverACache, who_asks_and_does_not_read_keeps_nobody_from_an_answer)
   const std::string zero(8, '\0');
   for (int i = 0; i < 3; ++i) {
     deaf.push_back(std::make_unique<EventSubscriber>(published.endpoint(),
-                                                     published.replay_endpoint(), "", 1));
+                                                     published.replay_endpoint(), "", 1, 1));
     for (int j = 0; j < 2; ++j) deaf.back()->send_request(std::array<std::string, 2>{"", zero});
     // What is no request is none.
     deaf.back()->send_request(std::array<std::string, 1>{"x"});

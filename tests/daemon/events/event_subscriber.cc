@@ -29,7 +29,7 @@ std::string name_of(const nlohmann::json& hash) {
 }  // namespace
 
 EventSubscriber::EventSubscriber(const std::string& endpoint, const std::string& replay_endpoint,
-                                 const std::string& topic, int most)
+                                 const std::string& topic, int most, int most_of_answers)
     : live_(context_, zmq::socket_type::sub) {
   live_.set(zmq::sockopt::rcvhwm, most);
   live_.set(zmq::sockopt::linger, 0);
@@ -39,7 +39,7 @@ EventSubscriber::EventSubscriber(const std::string& endpoint, const std::string&
   if (replay_endpoint.empty()) return;
   replay_ = zmq::socket_t(context_, zmq::socket_type::dealer);
   replay_.set(zmq::sockopt::linger, 0);
-  replay_.set(zmq::sockopt::rcvhwm, most);
+  replay_.set(zmq::sockopt::rcvhwm, most_of_answers);
   replay_.set(zmq::sockopt::reconnect_ivl, 20);
   replay_.connect(replay_endpoint);
 }

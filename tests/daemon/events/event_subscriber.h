@@ -35,9 +35,10 @@ class EventSubscriber {
     Json json() const { return Json::from_msgpack(payload); }
   };
 
-  // `most`: batches that may wait here.
+  // `most`: batches that may wait here; `most_of_answers`: likewise, of what it asked for.
   explicit EventSubscriber(const std::string& endpoint, const std::string& replay_endpoint = "",
-                           const std::string& topic = "", int most = 100'000);
+                           const std::string& topic = "", int most = 100'000,
+                           int most_of_answers = 1000);
 
   // Everything that is there, gone through once; waits for the first of it for at most so long.
   bool read(std::chrono::milliseconds wait);
