@@ -100,7 +100,6 @@ std::string share(const Json& tenant, const char* tier) {
   return text;
 }
 
-// "prefetch 12 taken, 3 already; keep 5 taken", as far as any came.
 std::string render_events(const Json& events) {
   if (!events["listening"].get<bool>()) return "not published: the log has the reason";
   return number(events["batches"]) + " batches, " + number(events["subscriptions"]) +
@@ -108,6 +107,7 @@ std::string render_events(const Json& events) {
          number(events["lost"]) + " changes lost and made up for";
 }
 
+// "prefetch 12 taken, 3 already; keep 5 taken", as far as any came.
 std::string render_hints(const Json& hints) {
   std::string text;
   for (const auto& [kind, outcomes] : hints.items()) {

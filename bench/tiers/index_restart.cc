@@ -10,6 +10,7 @@
 
 #include "bench/support/records.h"
 #include "bench/tiers/commands.h"
+#include "bench/tiers/sparse_store.h"
 #include "core/base/fd.h"
 #include "core/base/units.h"
 #include "core/record/digest.h"
@@ -27,32 +28,6 @@ constexpr std::uint64_t kIndexSegmentBytes = 1_GiB;
 constexpr std::uint32_t kPrefixBlocks = 125;
 constexpr std::uint32_t kBatch = 4096;
 constexpr std::size_t kRun = 1'000'000;
-
-RecordStoreOptions options_for(const std::filesystem::path& directory, std::uint32_t blocks) {
-  RecordStoreOptions options;
-  options.directory = directory;
-  options.segment_bytes = kIndexSegmentBytes;
-  const std::uint64_t segments =
-      blocks / slots_per_segment(kIndexSegmentBytes, kSmallestRecord) + 1;
-  options.capacity_bytes = segments * kIndexSegmentBytes;
-  while (segment_capacity_bytes(options) < segments * kIndexSegmentBytes)
-    options.capacity_bytes += 64_MiB;
-  options.check_free_space = false;  // no record is ever read: the segments are made sparse
-  return options;
-}
-
-void make_segment(const StoreDirectory& directory, std::uint32_t number) {
-  SegmentHeader header{kSegmentMagic,      kSegmentVersion, number, kSmallestRecord,
-                       kIndexSegmentBytes, directory.id(),  0};
-  header.checksum = xxh3_64(std::as_bytes(std::span(&header, 1)));
-  char name[32];
-  std::snprintf(name, sizeof name, "%06u.seg", number);
-  UniqueFd fd(::open((directory.segments() / name).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-  if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(kIndexSegmentBytes)) != 0 ||
-      ::pwrite(fd.get(), &header, sizeof header, 0) != sizeof header) {
-    throw std::runtime_error(std::string("cannot make a segment: ") + std::strerror(errno));
-  }
-}
 
 void commit_sorted(Index& index, std::vector<DiskEntry>& run) {
   std::sort(run.begin(), run.end(),
@@ -93,10 +68,9 @@ void fill_index(Index& index, const NamespaceId& ns, std::uint32_t blocks) {
 
 void make_store(const RecordStoreOptions& options, std::uint32_t blocks) {
   const auto directory = need(StoreDirectory::open(options));
-  std::filesystem::create_directories(directory.segments());
   const std::uint32_t per_segment = slots_per_segment(kIndexSegmentBytes, kSmallestRecord);
   for (std::uint32_t segment = 0; segment * std::uint64_t{per_segment} < blocks; ++segment) {
-    make_segment(directory, segment);
+    (void)make_sparse_segment(directory, segment, kIndexSegmentBytes, kSmallestRecord);
   }
   const Namespace ns = namespace_of_records(kSmallestRecord);
   const auto index = need(Index::open({.directory = directory.index(),
@@ -113,7 +87,9 @@ void make_store(const RecordStoreOptions& options, std::uint32_t blocks) {
 
 double restart_seconds(std::uint32_t blocks, const std::filesystem::path& parent) {
   const ScratchDirectory scratch(parent);
-  const auto store_options = options_for(scratch.path() / "disk", blocks);
+  const std::uint32_t per_segment = slots_per_segment(kIndexSegmentBytes, kSmallestRecord);
+  const auto store_options =
+      sparse_options(scratch.path() / "disk", kIndexSegmentBytes, blocks / per_segment + 1);
   make_store(store_options, blocks);
 
   const auto begin = std::chrono::steady_clock::now();

@@ -8,6 +8,7 @@
 
 #include "bench/support/records.h"
 #include "bench/tiers/commands.h"
+#include "bench/tiers/sparse_store.h"
 #include "core/base/fd.h"
 #include "core/base/units.h"
 #include "core/record/digest.h"
@@ -21,6 +22,7 @@ namespace {
 
 using namespace storage;
 
+constexpr std::uint64_t kSparseSegmentBytes = 256_MiB;
 constexpr std::uint64_t kBytesPerRead = 4_MiB;
 
 // Segments as a daemon leaves them, but for the payloads: holes, so that they take no room.
@@ -28,21 +30,17 @@ class SparseStore {
  public:
   SparseStore(const std::filesystem::path& directory, const RebuildOptions& wanted)
       : ns_(namespace_of_records(wanted.record_bytes)), layout_(RecordLayout::of(ns_)) {
-    options_.directory = directory;
-    slots_ = slots_per_segment(options_.segment_bytes, layout_.record_bytes);
-    segments_ = static_cast<std::uint32_t>(wanted.bytes / options_.segment_bytes);
+    slots_ = slots_per_segment(kSparseSegmentBytes, layout_.record_bytes);
+    segments_ = static_cast<std::uint32_t>(wanted.bytes / kSparseSegmentBytes);
     if (segments_ == 0) throw std::runtime_error("--bytes is less than a segment");
-    options_.capacity_bytes = wanted.bytes;
-    while (segment_capacity_bytes(options_) < wanted.bytes) options_.capacity_bytes += 64_MiB;
-    options_.check_free_space = false;
+    options_ = sparse_options(directory, kSparseSegmentBytes, segments_);
     const auto made = need(StoreDirectory::open(options_));
-    std::filesystem::create_directories(made.segments());
     std::vector<std::byte> head(layout_.header_bytes);
     for (std::uint32_t segment = 0; segment < segments_; ++segment) make(made, segment, head);
   }
 
   std::uint64_t records() const noexcept { return std::uint64_t{segments_} * slots_; }
-  std::uint64_t bytes() const noexcept { return segments_ * options_.segment_bytes; }
+  std::uint64_t bytes() const noexcept { return segments_ * kSparseSegmentBytes; }
 
   // Nothing of it is in memory.
   void forget_pages() const {
@@ -85,15 +83,9 @@ class SparseStore {
  private:
   void make(const StoreDirectory& directory, std::uint32_t segment, std::vector<std::byte>& head) {
     const std::uint64_t slot_bytes = layout_.record_bytes;
-    char name[32];
-    std::snprintf(name, sizeof name, "%06u.seg", segment);
-    files_.push_back(directory.segments() / name);
-    const UniqueFd fd(::open(files_.back().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-    SegmentHeader header{kSegmentMagic,          kSegmentVersion, segment, slot_bytes,
-                         options_.segment_bytes, directory.id(),  0};
-    header.checksum = xxh3_64(std::as_bytes(std::span(&header, 1)));
-    bool good = fd && ::ftruncate(fd.get(), static_cast<off_t>(options_.segment_bytes)) == 0 &&
-                ::pwrite(fd.get(), &header, sizeof header, 0) == sizeof header;
+    files_.push_back(segment_path(directory, segment));
+    const UniqueFd fd = make_sparse_segment(directory, segment, kSparseSegmentBytes, slot_bytes);
+    bool good = true;
     for (std::uint32_t slot = 0; good && slot < slots_; ++slot) {
       seal(head, std::uint64_t{segment} * slots_ + slot);
       good = ::pwrite(fd.get(), head.data(), head.size(),

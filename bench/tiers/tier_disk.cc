@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "bench/support/records.h"
+#include "bench/tiers/sparse_store.h"
 #include "core/base/units.h"
 
 namespace kvtier::bench {
@@ -21,10 +22,7 @@ storage::RecordStoreOptions options_for(const std::filesystem::path& directory,
   options.segment_bytes = kSegmentBytes;
   options.reads_in_flight_max = kReadDepth;
   options.writes_in_flight_max = kWriteDepth;
-  options.capacity_bytes = segments * kSegmentBytes;
-  while (storage::segment_capacity_bytes(options) < segments * kSegmentBytes) {
-    options.capacity_bytes += 16_MiB;
-  }
+  options.capacity_bytes = capacity_of(options, segments);
   return options;
 }
 

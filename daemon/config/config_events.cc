@@ -65,23 +65,18 @@ template <class Field>
 Setting texts(Field field, const std::string& example) {
   const std::string mend = "a list of at most " + std::to_string(limits::kEventNamesMax) +
                            " names in quotes, such as " + example;
+  const auto text = [](const toml::node& item) -> Result<std::string> {
+    if (auto name = item.value_exact<std::string>()) return *std::move(name);
+    return expected("a name in quotes");
+  };
   return {[=](Config& config, const toml::node& node) -> Result<void> {
-            const toml::array* list = node.as_array();
-            if (list == nullptr || list->size() > limits::kEventNamesMax) return expected(mend);
-            std::vector<std::string> names;
-            for (const toml::node& item : *list) {
-              const auto name = item.value_exact<std::string>();
-              if (!name || name->empty()) return expected(mend);
-              names.push_back(*name);
-            }
-            field(config) = std::move(names);
+            auto names = list_from(node, limits::kEventNamesMax, mend, text);
+            if (!names) return names.error();
+            field(config) = std::move(*names);
             return {};
           },
           [=](const Config& config) {
-            std::string text;
-            for (const std::string& name : field(const_cast<Config&>(config)))
-              text += (text.empty() ? "" : ", ") + config_values::quoted(name);
-            return "[" + text + "]";
+            return show_list(field(const_cast<Config&>(config)), config_values::quoted);
           }};
 }
 

@@ -33,23 +33,14 @@ std::string show_principal(const std::string& name) {
 }
 
 Result<std::vector<std::string>> principals_from(const toml::node& node) {
-  const std::string mend = "a list of at most " + std::to_string(limits::kPrincipalsMax) +
-                           " names in quotes or numbers, such as [\"alice\", 1001]";
-  const toml::array* list = node.as_array();
-  if (list == nullptr || list->size() > limits::kPrincipalsMax) return expected(mend);
-  std::vector<std::string> names;
-  for (const toml::node& item : *list) {
-    auto name = principal_from(item);
-    if (!name || name->empty()) return expected(mend);
-    names.push_back(std::move(*name));
-  }
-  return names;
+  return list_from(node, limits::kPrincipalsMax,
+                   "a list of at most " + std::to_string(limits::kPrincipalsMax) +
+                       " names in quotes or numbers, such as [\"alice\", 1001]",
+                   principal_from);
 }
 
 std::string show_principals(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + show_principal(name);
-  return "[" + text + "]";
+  return show_list(names, show_principal);
 }
 
 }  // namespace config_values

@@ -14,6 +14,27 @@ Error expected(const std::string& what) {
   return make_error(Errc::invalid, "expected " + what);
 }
 
+Result<std::vector<std::string>> list_from(const toml::node& node, std::size_t most,
+                                           const std::string& mend,
+                                           Result<std::string> (*item)(const toml::node&)) {
+  const toml::array* list = node.as_array();
+  if (list == nullptr || list->size() > most) return expected(mend);
+  std::vector<std::string> names;
+  for (const toml::node& one : *list) {
+    auto name = item(one);
+    if (!name || name->empty()) return expected(mend);
+    names.push_back(std::move(*name));
+  }
+  return names;
+}
+
+std::string show_list(const std::vector<std::string>& names,
+                      std::string (*show)(const std::string&)) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + show(name);
+  return "[" + text + "]";
+}
+
 std::string quoted(const std::string& text) {
   std::ostringstream out;
   out << toml::value<std::string>(text);

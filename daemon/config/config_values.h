@@ -24,6 +24,12 @@ Result<std::uint64_t> bytes_from(const toml::node& node);
 // Users or groups: a list of names and numbers. Errors: invalid.
 Result<std::vector<std::string>> principals_from(const toml::node& node);
 std::string show_principals(const std::vector<std::string>& names);
+// At most so many names, each as `item` reads it and not empty. Errors: invalid, with the mend.
+Result<std::vector<std::string>> list_from(const toml::node& node, std::size_t most,
+                                           const std::string& mend,
+                                           Result<std::string> (*item)(const toml::node&));
+std::string show_list(const std::vector<std::string>& names,
+                      std::string (*show)(const std::string&));
 // A name or a number. Errors: invalid.
 Result<std::string> principal_from(const toml::node& node);
 std::string show_principal(const std::string& name);

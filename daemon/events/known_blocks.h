@@ -25,7 +25,6 @@ class KnownBlocks {
   void take(const SpaceEntry& entry, std::span<const std::byte> texts);
   void begin_walk();
   void end_walk();
-  bool walking() const noexcept { return walking_; }
 
   // How many blocks there is something to tell of, at most; during a walk none.
   std::size_t changes() const noexcept { return walking_ ? 0 : changes_.size() - next_change_; }

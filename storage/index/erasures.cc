@@ -14,6 +14,7 @@
 
 #include "core/record/digest.h"
 #include "storage/index/points.h"
+#include "storage/index/replace_file.h"
 
 namespace kvtier::storage {
 namespace {
@@ -43,35 +44,6 @@ Entry entry_of(const Erasure& erasure, std::uint64_t era) noexcept {
   return entry;
 }
 
-Error failed(const char* verb, const std::filesystem::path& path) {
-  const Errc kind = errno == ENOSPC || errno == EDQUOT ? Errc::no_space : Errc::io;
-  return errno_error(kind, std::string("disk tier: cannot ") + verb + " " + path.string());
-}
-
-Result<void> write_all(int fd, std::span<const Entry> entries, const std::filesystem::path& path) {
-  auto bytes = std::as_bytes(entries);
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return failed("write", path);
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
-  return {};
-}
-
-// Through a temporary file and a rename, so that it is the old one or the new one.
-Result<void> replace(const std::filesystem::path& path, std::span<const Entry> entries) {
-  const auto temporary = std::filesystem::path(path) += ".tmp";
-  UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!fd) return failed("make", temporary);
-  if (const auto written = write_all(fd.get(), entries, temporary); !written) return written;
-  if (::fsync(fd.get()) != 0 || ::rename(temporary.c_str(), path.c_str()) != 0)
-    return failed("write", path);
-  UniqueFd parent(::open(path.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!parent || ::fsync(parent.get()) != 0) return failed("sync", path.parent_path());
-  return {};
-}
-
 // Later than any era that was counted from 1.
 std::uint64_t era_after_any() noexcept {
   using namespace std::chrono;
@@ -82,22 +54,22 @@ std::uint64_t era_after_any() noexcept {
 }  // namespace
 
 Result<void> Erasures::make(const std::filesystem::path& file) {
-  return replace(file, {});
+  return replace_file(file, {});
 }
 
 Result<Erasures> Erasures::open(const std::filesystem::path& file) {
   Erasures log(file);
   UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
   bool good = false;
-  if (!fd && errno != ENOENT) return failed("read", file);
+  if (!fd && errno != ENOENT) return file_error("read", file);
   struct stat status {};
   if (fd) {
-    if (::fstat(fd.get(), &status) != 0) return failed("read", file);
+    if (::fstat(fd.get(), &status) != 0) return file_error("read", file);
     std::vector<std::byte> bytes(static_cast<std::size_t>(status.st_size));
     for (std::size_t at = 0; at < bytes.size();) {
       const ssize_t got = ::read(fd.get(), bytes.data() + at, bytes.size() - at);
       if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) return failed("read", file);
+      if (got <= 0) return file_error("read", file);
       at += static_cast<std::size_t>(got);
     }
     good = log.read(bytes);
@@ -114,7 +86,7 @@ Result<Erasures> Erasures::open(const std::filesystem::path& file) {
     if (const auto rewritten = log.rewrite(); !rewritten) return rewritten.error();
   }
   log.fd_ = UniqueFd(::open(file.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
-  if (!log.fd_) return failed("write", file);
+  if (!log.fd_) return file_error("write", file);
   return log;
 }
 
@@ -193,13 +165,13 @@ Result<void> Erasures::append(std::span<const Erasure> erasures) {
   std::vector<Entry> entries;
   entries.reserve(erasures.size());
   for (const Erasure& erasure : erasures) entries.push_back(entry_of(erasure, era_));
-  const auto written = write_all(fd_.get(), entries, file_);
+  const auto written = write_all(fd_.get(), std::as_bytes(std::span(entries)), file_);
   if (written && ::fdatasync(fd_.get()) == 0) {
     written_ += entries.size();
     return {};
   }
   // A part may be there, and what follows it would not be read.
-  const Error why = written ? failed("sync", file_) : written.error();
+  const Error why = written ? file_error("sync", file_) : written.error();
   if (const auto rewritten = rewrite(); !rewritten) return why;
   return {};
 }
@@ -222,10 +194,11 @@ Result<void> Erasures::rewrite() {
     if (of.all != 0) log.push_back(entry_of({Erasure::Of::ns, id, {}}, of.all));
     for (const auto& [key, at] : of.keys) log.push_back(entry_of({Erasure::Of::key, id, key}, at));
   }
-  if (const auto replaced = replace(file_, log); !replaced) return replaced;
+  if (const auto replaced = replace_file(file_, std::as_bytes(std::span(log))); !replaced)
+    return replaced;
   written_ = log.size();
   fd_ = UniqueFd(::open(file_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
-  if (!fd_) return failed("write", file_);
+  if (!fd_) return file_error("write", file_);
   return {};
 }
 

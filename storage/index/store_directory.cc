@@ -22,6 +22,7 @@
 #include "storage/index/allocated_bytes.h"
 #include "storage/index/erasures.h"
 #include "storage/index/points.h"
+#include "storage/index/replace_file.h"
 
 namespace kvtier::storage {
 namespace {
@@ -104,21 +105,12 @@ Result<std::optional<Format>> read_format(const std::filesystem::path& directory
   return std::optional<Format>(format);
 }
 
-// Through a temporary file and a rename, so that FORMAT is whole or absent.
 Result<void> write_format(const std::filesystem::path& directory, const Format& format) {
   std::ostringstream text;
   text << "kvtier-store " << kStoreVersion << "\nid " << to_hex(format.id) << "\nsegment_bytes "
        << format.segment_bytes << "\n";
   const std::string bytes = text.str();
-  const auto temporary = directory / "FORMAT.tmp";
-  UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!fd || ::write(fd.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()) ||
-      ::fsync(fd.get()) != 0 || ::rename(temporary.c_str(), (directory / "FORMAT").c_str()) != 0) {
-    return errno_error(Errc::io, "disk tier " + directory.string() + ": cannot write FORMAT");
-  }
-  UniqueFd parent(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  (void)::fsync(parent.get());
-  return {};
+  return replace_file(directory / "FORMAT", std::as_bytes(std::span(bytes)));
 }
 
 // What a store of this version has and none before it had, then FORMAT, which says so.
@@ -190,10 +182,7 @@ Result<bool> same_file(int fd, const std::filesystem::path& path) {
 
 // The page cache is dropped before the reading, so that the device is asked.
 Result<void> write_and_read_back(const std::filesystem::path& path) {
-  const auto failed = [&](const char* verb) {
-    const Errc kind = errno == ENOSPC || errno == EDQUOT ? Errc::no_space : Errc::io;
-    return errno_error(kind, std::string("disk tier: cannot ") + verb + " " + path.string());
-  };
+  const auto failed = [&](const char* verb) { return file_error(verb, path); };
   std::array<std::uint64_t, kRecordAlignment / sizeof(std::uint64_t)> written{}, found{};
   if (::getrandom(written.data(), sizeof written, 0) != sizeof written) return failed("draw for");
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));

@@ -70,19 +70,21 @@ Result<void> AdminJobs::drop(Selection selection, TierSet tiers, bool force, Don
                           "dropped: drop from the device and the host tier alone (--tier), or take "
                           "the directory out of the configuration");
   }
-  const bool for_good = tiers.has(Tier::disk);
+  // From disk for good: namespaces as a whole, or else the keys that go.
   const bool by_key = selection.key.has_value();
-  const auto namespaces = by_key ? std::vector<Erasure>{} : all_of(selection.in);
+  std::vector<Erasure> namespaces;
+  if (tiers.has(Tier::disk) && !by_key) namespaces = all_of(selection.in);
   auto walk = begin(std::move(selection));
   if (!walk) return walk.error();
-  if (for_good) cache_.disk().erase_for_good(namespaces);
-  run([this, walk = std::move(*walk), tiers, force, for_good, by_key, removed = Removed{},
+  cache_.disk().erase_for_good(namespaces);
+  const bool erase_keys = tiers.has(Tier::disk) && by_key;
+  run([this, walk = std::move(*walk), tiers, force, erase_keys, removed = Removed{},
        done = std::move(done)]() mutable {
     std::vector<BlockId> found;
     const bool more = walk.step([&](BlockId id) { found.push_back(id); });
-    const auto keys = for_good && by_key ? named(found) : std::vector<Erasure>{};
+    auto keys = erase_keys ? named(found) : std::vector<Erasure>{};
     cache_.remove(found, tiers, force, removed);
-    erase_what_went(keys, force);
+    erase_what_went(std::move(keys), force);
     if (!more) done(removed);
     return more;
   });
