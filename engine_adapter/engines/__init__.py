@@ -1,1 +1,1 @@
-"""What the adapters of engines share: options that are checked, and which weights an engine runs."""
+"""What the adapters of engines share: options, faults, which weights and whose KV, and what a start says of the daemon."""

@@ -14,6 +14,22 @@ class Refusal(ValueError):
     """Why this engine cannot use the cache, and what to do about it."""
 
 
+@dataclasses.dataclass(frozen=True)
+class CommonOptions:
+    """What every adapter's options have."""
+
+    socket: str = "/run/kvtier/kvtierd.sock"
+    revision: str = ""  # of the weights; read from the model where it is not given
+    tenant: str = dataclasses.field(default="", repr=False)  # a secret salt: whoever has it shares the cache
+    load_timeout_s: float = 3.0  # what has not come by then is computed
+    slot_wait_s: float = 1.0  # how long blocks wait for room in a cache that still grows
+    connect_timeout_s: float = 2.0  # at the start alone: to be told of a mistake rather than to wait
+
+
+# The least values of those that are numbers.
+COMMON_LEAST = {"load_timeout_s": 0.001, "slot_wait_s": 0.0, "connect_timeout_s": 0.0}
+
+
 def read_options(kind: type[Options], given: Mapping[str, Any], least: Mapping[str, float]) -> Options:
     """An instance of the dataclass `kind`, whose fields have defaults of the types that are taken.
 

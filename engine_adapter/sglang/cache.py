@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import kvtier
 
+from ..engines.connection import found
 from .identity import DIGEST_BYTES
 from .options import Options
 from .stats import Statistics
@@ -61,15 +62,7 @@ class PageCache:
 
     def found(self) -> str:
         """Whether the daemon is there and takes this namespace, for a line in the log."""
-        timeout = self._link.options.connect_timeout_s
-        try:
-            self._link.client.wait_connected(timeout)
-            self._cache.wait_open(timeout)
-            return f"is connected, {self.ns.record_bytes / 1024:.0f} KiB a page"
-        except (kvtier.UnavailableError, kvtier.DeadlineError) as error:
-            return f"is not there, so that everything is computed until it is: {error}"
-        except kvtier.KvtierError as error:
-            return f"refuses, so that everything is computed: {error}"
+        return found(self._link.client, self._cache, self._link.options.connect_timeout_s, "page")
 
     def leading(self, keys: Sequence[str]) -> int:
         """How many of the first pages are there: a look into shared memory."""

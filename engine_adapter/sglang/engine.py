@@ -9,6 +9,8 @@ from typing import Any
 import sglang
 from sglang.srt import runtime_context
 
+from ..engines.identity import config_facts
+
 # Of SGLang's model namespace, as resolved: what the KV of the same weights may depend on.
 _COMPUTED_WITH = (
     "dtype",
@@ -39,13 +41,12 @@ def running_engine() -> Engine:
     try:
         model, spec = runtime_context.get_model(), runtime_context.get_spec()
         config = runtime_context.process_model_config()
-        fields = config.hf_config.to_dict()
         return Engine(
             version,
             str(config.model_path),
             types.SimpleNamespace(hf_config=config.hf_config, model=config.model_path, revision=config.revision),
             {
-                "config": {k: v for k, v in fields.items() if k not in ("_name_or_path", "transformers_version")},
+                "config": config_facts(config.hf_config.to_dict()),
                 "load_format": "dummy" if model.load_format == "dummy" else "weights",
                 "resolved dtype": str(config.dtype),
                 "attention": [str(name) for name in runtime_context.attention_backends()],

@@ -8,13 +8,13 @@ salt and what it is classified by, its adapter among that.
 from __future__ import annotations
 
 import hashlib
-import json
 import pathlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import kvtier
 
+from ..engines.identity import digest_of, model_name, raw_shapes
 from ..engines.options import Refusal
 from ..engines.weights import folder_digest, revision_of
 from .options import Options
@@ -39,7 +39,7 @@ def model_of(engine: Engine, config: Any, options: Options) -> str:
             f'which weights this engine runs cannot be read{why}. Add "kvtier.revision" to '
             "--hicache-storage-backend-extra-config"
         )
-    return f"{pathlib.PurePath(engine.model or config.model_name or 'model').name}@{revision}"
+    return model_name(engine.model or config.model_name or "model", revision)
 
 
 def computed_with(engine: Engine) -> str:
@@ -52,7 +52,7 @@ def computed_with(engine: Engine) -> str:
             facts[name] = folder_digest(str(place))
         elif place.is_file():
             facts[name] = hashlib.sha256(place.read_bytes()).hexdigest()
-    return "sglang:" + hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
+    return digest_of("sglang", facts)
 
 
 def rank_of(config: Any, pool: str, same_kind: bool) -> tuple[int, int]:
@@ -80,13 +80,9 @@ def namespace_of(
     options: Options,
 ) -> kvtier.Namespace:
     """sizes: of a page's pieces. Errors: Refusal."""
-    each = tuple(sizes)
-    shapes: dict[str, Any] = dict(layers=len(each), format="raw", raw_bytes=each[0])
-    if len(set(each)) > 1:
-        shapes = dict(layer_shapes=[kvtier.LayerShape(format="raw", raw_bytes=size) for size in each])
     try:
         return kvtier.Namespace(
-            **shapes,
+            **raw_shapes(tuple(sizes)),
             model=model,
             tenant=options.tenant,
             block_tokens=page_size,

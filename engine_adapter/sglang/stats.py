@@ -72,11 +72,9 @@ class Statistics:
             self._counts.store_seconds += seconds
             self._stores.add(pages, bytes_stored, seconds)
 
-    def fault(self) -> int:
-        """How many there have been."""
+    def fault(self) -> None:
         with self._lock:
             self._counts.faults += 1
-            return self._counts.faults
 
     def counts(self) -> Counts:
         with self._lock:

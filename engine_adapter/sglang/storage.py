@@ -10,17 +10,16 @@ line in the log, and a number. Only what cannot be cached at all ends the start,
 
 from __future__ import annotations
 
-import functools
 import logging
-import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import torch
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, PoolHitPolicy, PoolTransferResult
 
 import kvtier
 
+from ..engines.faults import FaultLog, harmless
 from ..engines.options import Refusal
 from .cache import Link, PageCache, Place
 from .engine import running_engine
@@ -31,25 +30,6 @@ from .pages import HostPages, host_pages
 from .stats import Counts, Statistics
 
 logger = logging.getLogger(__name__)
-Method = TypeVar("Method", bound=Callable[..., Any])
-_FAULTS_SAID_EVERY_S = 10.0
-
-
-def _harmless(default: Callable[..., Any]) -> Callable[[Method], Method]:
-    """A method that returns default() of its arguments where it would have raised."""
-
-    def wrap(method: Method) -> Method:
-        @functools.wraps(method)
-        def harmless(self: Any, *args: Any, **kwargs: Any) -> Any:
-            try:
-                return method(self, *args, **kwargs)
-            except Exception as fault:
-                self._fault(method.__name__, fault)
-                return default(*args, **kwargs)
-
-        return cast(Method, harmless)
-
-    return wrap
 
 
 def _none_of(keys: Sequence[str], *_: Any, **__: Any) -> list[bool]:
@@ -81,7 +61,7 @@ class KvtierStorage(HiCacheStorage):
             )
         self._positions = computed_with(self._engine)
         self._statistics = Statistics()
-        self._fault_said = 0.0
+        self._fault_log = FaultLog(logger)
         rank, ranks = rank_of(storage_config, KV, same_kind=True)
         self._rank = f"rank {rank} of {ranks}" if ranks else "what every rank holds"
         self._metrics = Metrics(storage_config) if storage_config.enable_storage_metrics else None
@@ -95,18 +75,8 @@ class KvtierStorage(HiCacheStorage):
         return self._statistics.counts()
 
     def _fault(self, where: str, fault: Exception) -> None:
-        number = self._statistics.fault()
-        now = time.monotonic()
-        if number == 1 or now - self._fault_said > _FAULTS_SAID_EVERY_S:
-            self._fault_said = now
-            logger.error(
-                "kvtier: %s failed, which costs a hit or a store and no answer (fault %d): %s: %s",
-                where,
-                number,
-                type(fault).__name__,
-                fault,
-            )
-            logger.debug("kvtier: %s", where, exc_info=fault)
+        self._statistics.fault()
+        self._fault_log.say(where, fault)
 
     # ---- the pools
 
@@ -167,19 +137,19 @@ class KvtierStorage(HiCacheStorage):
 
     # ---- pages in the pools
 
-    @_harmless(lambda *_, **__: 0)
+    @harmless(lambda *_, **__: 0)
     def batch_exists(self, keys: list[str], extra_info: Any = None) -> int:
         return self._pages.leading(keys) if self._pages is not None else 0
 
-    @_harmless(_none_of)
+    @harmless(_none_of)
     def batch_get_v1(self, keys: list[str], host_indices: Any, extra_info: Any = None) -> list[bool]:
         return self._move(KV, keys, host_indices, PageCache.load)
 
-    @_harmless(_none_of)
+    @harmless(_none_of)
     def batch_set_v1(self, keys: list[str], host_indices: Any, extra_info: Any = None) -> list[bool]:
         return self._move(KV, keys, host_indices, PageCache.store)
 
-    @_harmless(lambda *_, **__: PoolTransferResult.empty())
+    @harmless(lambda *_, **__: PoolTransferResult.empty())
     def batch_exists_v2(self, keys: list[str], pool_transfers: Any = None, extra_info: Any = None) -> Any:
         pages = self.batch_exists(keys)
         found: dict[Any, int] = {KV: pages} if pages else {}
@@ -193,11 +163,11 @@ class KvtierStorage(HiCacheStorage):
             restorable = [length for length in restorable if length in lengths]
         return PoolTransferResult(restorable[-1] if restorable else 0, found, restorable)
 
-    @_harmless(_none_of_any)
+    @harmless(_none_of_any)
     def batch_get_v2(self, transfers: Any, extra_info: Any = None) -> dict[str, list[bool]]:
         return {transfer.name: self._transfer(transfer, PageCache.load) for transfer in transfers}
 
-    @_harmless(_none_of_any)
+    @harmless(_none_of_any)
     def batch_set_v2(self, transfers: Any, extra_info: Any = None) -> dict[str, list[bool]]:
         return {transfer.name: self._transfer(transfer, PageCache.store) for transfer in transfers}
 
@@ -244,15 +214,15 @@ class KvtierStorage(HiCacheStorage):
 
     # ---- pages as tensors
 
-    @_harmless(lambda *_, **__: False)
+    @harmless(lambda *_, **__: False)
     def exists(self, key: str) -> bool:
         return self._pages is not None and self._pages.present(key)
 
-    @_harmless(lambda *_, **__: None)
+    @harmless(lambda *_, **__: None)
     def get(self, key: str, target_location: Any = None, target_sizes: Any = None) -> torch.Tensor | None:
         return self.batch_get([key], [target_location])[0]
 
-    @_harmless(lambda keys, *_, **__: [None] * len(keys))
+    @harmless(lambda keys, *_, **__: [None] * len(keys))
     def batch_get(
         self, keys: list[str], target_locations: Any = None, target_sizes: Any = None
     ) -> list[torch.Tensor | None]:
@@ -261,11 +231,11 @@ class KvtierStorage(HiCacheStorage):
         good = self._tensors().load(keys, places)
         return [tensor if come else None for tensor, come in zip(target_locations, good)]
 
-    @_harmless(lambda *_, **__: False)
+    @harmless(lambda *_, **__: False)
     def set(self, key: str, value: Any = None, target_location: Any = None, target_sizes: Any = None) -> bool:
         return self.batch_set([key], [value])
 
-    @_harmless(lambda *_, **__: False)
+    @harmless(lambda *_, **__: False)
     def batch_set(
         self, keys: list[str], values: Any = None, target_locations: Any = None, target_sizes: Any = None
     ) -> bool:
@@ -289,13 +259,13 @@ class KvtierStorage(HiCacheStorage):
             "kvtier: the cache is kvtierd's and others may use it, so that SGLang clears nothing: kvtierctl drop does"
         )
 
-    @_harmless(lambda: None)
+    @harmless(lambda: None)
     def get_stats(self) -> Any:
         if self._metrics is not None:
             self._metrics.add(self.counts)
         return storage_metrics(*self._statistics.taken())
 
-    @_harmless(lambda: None)
+    @harmless(lambda: None)
     def close(self) -> None:
         self._link.client.close()
         logger.info("kvtier: %s has ended: %s", self._rank, self.counts)

@@ -10,11 +10,9 @@ log, and a number in the metrics. Only a mistake in the configuration ends the s
 
 from __future__ import annotations
 
-import functools
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
@@ -24,6 +22,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 from vllm.logger import init_logger
 
+from ..engines.faults import FaultLog, harmless
 from .covers import covers_of, is_cacheable
 from .engine import attention_of, scheduled_in
 from .identity import describe
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
     import torch
 
 logger = init_logger("vllm.kvtier")
-Callback = TypeVar("Callback", bound=Callable[..., Any])
-_FAULTS_SAID_EVERY_S = 10.0
 _PAUSE_IN_TIMEOUTS = 10
 
 
@@ -54,23 +51,6 @@ class RankMetadata(KVConnectorHandshakeMetadata):
     namespace: dict[str, Any]  # as lookup.fields_of() has it
 
 
-def _harmless(default: Callable[[], Any]) -> Callable[[Callback], Callback]:
-    """A callback that returns default() where it would have raised."""
-
-    def wrap(method: Callback) -> Callback:
-        @functools.wraps(method)
-        def harmless(self: Any, *args: Any, **kwargs: Any) -> Any:
-            try:
-                return method(self, *args, **kwargs)
-            except Exception as fault:
-                self._fault(method.__name__, fault)
-                return default()
-
-        return cast(Callback, harmless)
-
-    return wrap
-
-
 class KvtierConnector(KVConnectorBase_V1):
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
@@ -79,8 +59,7 @@ class KvtierConnector(KVConnectorBase_V1):
         self._options = Options.of(transfer.kv_connector_extra_config or {})
         self._config = vllm_config
         self._caches_config = kv_cache_config
-        self._faults = 0
-        self._fault_said = 0.0
+        self._fault_log = FaultLog(logger)
         # Of the scheduler.
         self._lookup: Lookup | None = None
         self._planner: Planner | None = None
@@ -100,28 +79,14 @@ class KvtierConnector(KVConnectorBase_V1):
     def _fault(self, where: str, fault: Exception) -> None:
         if self._transfers is not None:
             self._transfers.counts.faults += 1
-        self._say(where, fault)
-
-    def _say(self, where: str, fault: Exception) -> None:
-        self._faults += 1
-        now = time.monotonic()
-        if self._faults == 1 or now - self._fault_said > _FAULTS_SAID_EVERY_S:
-            self._fault_said = now
-            logger.error(
-                "kvtier: %s failed, which costs a hit or a store and no answer (fault %d): %s: %s",
-                where,
-                self._faults,
-                type(fault).__name__,
-                fault,
-            )
-            logger.debug("kvtier: %s", where, exc_info=fault)
+        self._fault_log.say(where, fault)
 
     # ---- a worker
 
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
         rank = describe(self._config, self._caches_config, kv_caches, attention_of(self._config), self._options)
         self._backend = RankBackend(rank, self._options)
-        self._transfers = Transfers(self._backend, time.monotonic, self._say)
+        self._transfers = Transfers(self._backend, time.monotonic, self._fault_log.say)
         self._namespace = fields_of(rank.ns)
         of = f"rank {rank.ns.rank} of {rank.ns.ranks}" if rank.ns.ranks else "what every rank holds"
         logger.info(
@@ -144,13 +109,13 @@ class KvtierConnector(KVConnectorBase_V1):
     def handle_preemptions(self, kv_connector_metadata: Any) -> None:
         self._spare(kv_connector_metadata)
 
-    @_harmless(lambda: None)
+    @harmless(lambda *_, **__: None)
     def _spare(self, metadata: Any) -> None:
         if isinstance(metadata, StepMetadata) and self._transfers is not None:
             fresh, metadata.orders.fresh = metadata.orders.fresh, []
             self._transfers.spare(fresh)
 
-    @_harmless(lambda: None)
+    @harmless(lambda *_, **__: None)
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         # May come more than once in a step, and before or behind the step's work.
         if (orders := self._orders()) is not None and self._transfers is not None:
@@ -164,14 +129,14 @@ class KvtierConnector(KVConnectorBase_V1):
     def save_kv_layer(self, layer_name: str, kv_layer: torch.Tensor, attn_metadata: Any, **kwargs: Any) -> None:
         return  # blocks are stored behind the step, all layers in one copy
 
-    @_harmless(lambda: None)
+    @harmless(lambda *_, **__: None)
     def wait_for_save(self) -> None:
         if (orders := self._orders()) is not None and self._transfers is not None:
             self.start_load_kv(None)
             stores, orders.stores = orders.stores, []
             self._transfers.begin_stores(stores)
 
-    @_harmless(lambda: (None, None))
+    @harmless(lambda *_, **__: (None, None))
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
         if self._transfers is None:
             return None, None
@@ -180,17 +145,17 @@ class KvtierConnector(KVConnectorBase_V1):
         sent, received = self._transfers.results(finished_req_ids, orders.forgotten, orders.silent)
         return sent or None, received or None
 
-    @_harmless(set)
+    @harmless(lambda *_, **__: set())
     def get_block_ids_with_load_errors(self) -> set[int]:
         return self._transfers.take_failed_pages() if self._transfers is not None else set()
 
-    @_harmless(lambda: None)
+    @harmless(lambda *_, **__: None)
     def get_kv_connector_stats(self) -> KvtierStats | None:
         if self._transfers is None or self._backend is None:
             return None
         return KvtierStats.taken(self._transfers.counts, self._backend.record_bytes)
 
-    @_harmless(lambda: None)
+    @harmless(lambda *_, **__: None)
     def shutdown(self) -> None:
         if self._transfers is not None:
             self._transfers.shut_down()
@@ -230,19 +195,19 @@ class KvtierConnector(KVConnectorBase_V1):
     ) -> None:
         self.set_xfer_handshake_metadata(dict(enumerate(m for _, m in sorted(metadata.items()))))
 
-    @_harmless(lambda: None)
+    @harmless(lambda *_, **__: None)
     def on_new_request(self, request: Any) -> None:
         if self._planner is not None and self._options.prefetch and is_cacheable(request):
             self._planner.arrived(request)
 
-    @_harmless(lambda: (0, False))
+    @harmless(lambda *_, **__: (0, False))
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
         if self._planner is None or not is_cacheable(request):
             return 0, False
         tokens = self._planner.loadable_tokens(request, num_computed_tokens)
         return tokens, tokens > 0
 
-    @_harmless(lambda: None)
+    @harmless(lambda *_, **__: None)
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         if self._planner is not None and num_external_tokens > 0:
             self._planner.admitted(request, blocks.get_block_ids()[0], num_external_tokens)
@@ -252,7 +217,7 @@ class KvtierConnector(KVConnectorBase_V1):
             return StepMetadata(Orders())
         return StepMetadata(self._planner.orders(scheduled_in(scheduler_output)))
 
-    @_harmless(lambda: None)
+    @harmless(lambda *_, **__: None)
     def update_connector_output(self, connector_output: Any) -> None:
         if self._planner is None:
             return
@@ -260,7 +225,7 @@ class KvtierConnector(KVConnectorBase_V1):
             self._planner.failed_pages(set(connector_output.invalid_block_ids))
         self._planner.landed(connector_output.finished_recving or ())
 
-    @_harmless(lambda: (False, None))
+    @harmless(lambda *_, **__: (False, None))
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
         return (self._planner.ended(request) if self._planner is not None else False), None
 

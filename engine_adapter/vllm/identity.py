@@ -8,8 +8,6 @@ request (an adapter, a salt, images) covers its blocks instead (covers.py).
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import pathlib
 from typing import Any
 
@@ -18,6 +16,7 @@ import vllm
 
 import kvtier
 
+from ..engines.identity import config_facts, digest_of, model_name, raw_shapes
 from ..engines.weights import revision_of
 from .options import Options, Refusal
 from .pages import Layer, layer_of, number_dims, raw_dims
@@ -110,7 +109,7 @@ def _common(vllm_config: Any, spec: Any, layers: int, latent: bool, options: Opt
     model, cache, parallel = vllm_config.model_config, vllm_config.cache_config, vllm_config.parallel_config
     config = model.hf_config.to_dict() if hasattr(model.hf_config, "to_dict") else vars(model.hf_config)
     computed_with = {
-        "config": {k: v for k, v in config.items() if k not in ("_name_or_path", "transformers_version")},
+        "config": config_facts(config),
         "dtype": str(model.dtype),
         "quantization": str(model.quantization),
         "cache_dtype": str(cache.cache_dtype),
@@ -119,12 +118,12 @@ def _common(vllm_config: Any, spec: Any, layers: int, latent: bool, options: Opt
     ranks = parallel.tensor_parallel_size * parallel.pipeline_parallel_size
     replicated = latent and parallel.pipeline_parallel_size == 1
     return dict(
-        model=f"{pathlib.PurePath(model.model).name}@{options.revision or revision_of(model)}",
+        model=model_name(model.model, options.revision or revision_of(model)),
         tenant=options.tenant,
         block_tokens=spec.block_size,
         rank=0 if replicated else parallel.rank % ranks,
         ranks=0 if replicated else ranks,
-        positions="vllm:" + hashlib.sha256(json.dumps(computed_with, sort_keys=True, default=str).encode()).hexdigest(),
+        positions=digest_of("vllm", computed_with),
         extra_bytes_max=EXTRA_BYTES_MAX,
     )
 
@@ -136,13 +135,7 @@ def _raw(common: dict[str, Any], layers: list[Layer], kind: str) -> Rank:
     layout = f"vllm {vllm.__version__} {kind} {shapes_seen}"
     if first.pages.device.type == "cpu":
         layout += f" {_instruction_set()}"
-    if len({layer.page_bytes for layer in layers}) == 1:
-        ns = kvtier.Namespace(
-            **common, layers=len(layers), format="raw", raw_bytes=first.page_bytes, page_layout=layout
-        )
-    else:
-        shapes = tuple(kvtier.LayerShape(format="raw", raw_bytes=layer.page_bytes) for layer in layers)
-        ns = kvtier.Namespace(**common, layer_shapes=shapes, page_layout=layout)
+    ns = kvtier.Namespace(**common, **raw_shapes([layer.page_bytes for layer in layers]), page_layout=layout)
     pool = kvtier.Pool.from_tensors(ns, [layer.raw() for layer in layers], raw_dims(first))
     return Rank(ns, pool, f"raw, pages {first.sizes} of {kind}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ..engines.options import Refusal, read_options
+from ..engines.options import COMMON_LEAST, CommonOptions, Refusal, read_options
 
 __all__ = ["STORAGE", "Options", "Refusal", "check_failure_policy"]
 
@@ -13,23 +13,15 @@ STORAGE = ("auto", "raw", "bf16", "fp8_e4m3", "fp8_e5m2", "int8", "int4")
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
-    socket: str = "/run/kvtier/kvtierd.sock"
+class Options(CommonOptions):
     storage: str = "raw"
-    revision: str = ""  # of the weights; read from the model where it is not given
-    tenant: str = dataclasses.field(default="", repr=False)  # a secret salt: whoever has it shares the cache
-    load_timeout_s: float = 3.0  # what has not come by then is computed
-    slot_wait_s: float = 1.0  # how long blocks wait for room in a cache that still grows
-    connect_timeout_s: float = 2.0  # at the start alone: to be told of a mistake rather than to wait
     least_blocks: int = 1  # shorter matches are computed
     prefetch: bool = True  # ask for blocks on disk while a request queues
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> Options:
         """Of the keys that begin with "kvtier.". Errors: Refusal, naming the key."""
-        options = read_options(
-            cls, given, {"load_timeout_s": 0.001, "slot_wait_s": 0.0, "connect_timeout_s": 0.0, "least_blocks": 1}
-        )
+        options = read_options(cls, given, {**COMMON_LEAST, "least_blocks": 1})
         if options.storage not in STORAGE:
             raise Refusal(f"kvtier.storage is {options.storage!r}; it must be one of {', '.join(STORAGE)}")
         return dataclasses.replace(options, storage="raw") if options.storage == "auto" else options

@@ -8,6 +8,7 @@ import torch
 
 import kvtier
 
+from ..engines.connection import found
 from .identity import Rank
 from .options import Options
 
@@ -42,14 +43,7 @@ class RankBackend:
 
     def found(self) -> str:
         """Whether the daemon is there and takes this namespace, for a line in the log."""
-        try:
-            self._client.wait_connected(self._options.connect_timeout_s)
-            self._cache.wait_open(self._options.connect_timeout_s)
-            return f"is connected, {self.record_bytes / 1024:.0f} KiB a block"
-        except (kvtier.UnavailableError, kvtier.DeadlineError) as error:
-            return f"is not there, so that everything is computed until it is: {error}"
-        except kvtier.KvtierError as error:
-            return f"refuses, so that everything is computed: {error}"
+        return found(self._client, self._cache, self._options.connect_timeout_s, "block")
 
     def close(self) -> None:
         self._cache.close()
