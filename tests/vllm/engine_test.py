@@ -16,7 +16,7 @@ import time
 import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(SOURCE / "scripts"))
+sys.path.insert(0, str(SOURCE / "scripts" / "vllm"))
 from vllm_demo import BLOCK_TOKENS, CONFIG, ENGINE, MODEL, Cache  # noqa: E402
 from vllm_engine import Engine, Server  # noqa: E402
 

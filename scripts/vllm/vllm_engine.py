@@ -1,4 +1,4 @@
-"""One vLLM engine in a process of its own, for scripts/vllm_demo.py, scripts/vllm_bench.py and tests/vllm/engine_test.py.
+"""One vLLM engine in a process of its own, for vllm_demo.py, vllm_bench.py and tests/vllm/engine_test.py.
 
 Run as a program it answers the prompts that it reads, a JSON object a line, until there are no more. It reads
 {"prompts": [text, or token ids], "max_tokens": n, "forget": whether its own prefix cache is emptied before}; it answers
@@ -16,7 +16,7 @@ import time
 import urllib.request
 import zlib
 
-BUNDLED = pathlib.Path(__file__).resolve().parent.parent / "engine_adapter" / "models" / "docs-4m"
+BUNDLED = pathlib.Path(__file__).resolve().parents[2] / "engine_adapter" / "models" / "docs-4m"
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
                "VLLM_ALLOW_INSECURE_SERIALIZATION": "1", "VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_NO_USAGE_STATS": "1"}
 # Of the connector's counters (kvtier/vllm/stats.py), as they are called here.

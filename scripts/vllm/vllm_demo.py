@@ -17,11 +17,11 @@ import tempfile
 import time
 import zipfile
 
-from demo import Daemon, print_table, report
-from vllm_engine import BUNDLED, Engine
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+from demo import Daemon, print_table, report  # noqa: E402
+from vllm_engine import BUNDLED as MODEL, Engine  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-MODEL = BUNDLED
 BLOCK_TOKENS = 128  # of vLLM on the CPU
 # Where a CPU has no instructions for bfloat16, float32 is quicker.
 ENGINE = {"max_model_len": 8192, "dtype": "float32"}

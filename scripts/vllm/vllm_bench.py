@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How soon vLLM's first token comes on a GPU: computed, from vLLM's own cache, from its own CPU offloading, and from kvtier.
 
-  scripts/vllm_bench.py --build DIR --out FILE [--modes plain native raw fp8_e4m3 int4] [--rest raw fp8_cache ...]
+  scripts/vllm/vllm_bench.py --build DIR --out FILE [--modes plain native raw fp8_e4m3 int4] [--rest raw fp8_cache ...]
 
 Needs vLLM and this package where it runs, and CMake's binary directory with kvtierd and kvtierctl. The model has the shape
 of Llama-3.1-8B and random weights, or is --model DIR; times are wall times of generate(), medians of the rounds. Writes rows
@@ -32,8 +32,7 @@ import tempfile
 import time
 import traceback
 
-from demo import report
-from vllm_demo import ROOT, Cache
+from vllm_demo import ROOT, Cache, report
 from vllm_engine import Engine, Server
 
 SHAPE = {
@@ -138,6 +137,10 @@ class Bench:
                 self.first_tokens(engine, mode, cache, tokens, self.arguments.rounds)
             self.at_once(engine, mode, cache)
 
+    def blocks(self, tokens):
+        """Of a prompt, that can be loaded: all but the last token's."""
+        return (tokens - 1) // self.arguments.block_tokens
+
     def wait_until_stored(self, cache, blocks):
         if cache:
             cache.wait(lambda: cache.blocks("host") >= blocks, f"fewer than {blocks} blocks were stored")
@@ -155,12 +158,12 @@ class Bench:
             prompt = self.tokens(tokens)
             before = cache.blocks("host") if cache else 0
             ask("computed", prompt)
-            own, counted = ask("own_cache", prompt)
+            _, counted = ask("own_cache", prompt)
             self.expect(counted, "own", tokens, f"{mode}, {tokens} tokens from vLLM's own cache")
             if mode == "plain":
                 continue
             if cache:
-                self.wait_until_stored(cache, before + (tokens - 1) // self.arguments.block_tokens)
+                self.wait_until_stored(cache, before + self.blocks(tokens))
             for _ in range(2):
                 logits, counted = ask("host", prompt, forget=True)
                 self.expect(counted, "external", tokens, f"{mode}, {tokens} tokens from host")
@@ -182,8 +185,8 @@ class Bench:
             self.row(f"{mode}.{tokens}.above", medians["host"] - medians["own_cache"], "ms")
             self.row(f"{mode}.{tokens}.logits", same, "equal", asked)
 
-    def expect(self, counted, what, tokens, where):
-        least = (tokens - 1) // self.arguments.block_tokens * self.arguments.block_tokens
+    def expect(self, counted, what, tokens, where, prompts=1):
+        least = prompts * self.blocks(tokens) * self.arguments.block_tokens
         if counted.get(what, 0) < least:
             self.wrong.append(f"{where}: {counted.get(what, 0):.0f} of {least} found, {counted}")
         if counted.get("faults") or counted.get("failed"):
@@ -200,10 +203,10 @@ class Bench:
         before = cache.blocks("host") if cache else 0
         computed = engine.ask(prompts, max_tokens=1)
         if cache:
-            self.wait_until_stored(cache, before + AT_ONCE * ((2 * tokens - 1) // self.arguments.block_tokens))
+            self.wait_until_stored(cache, before + AT_ONCE * self.blocks(2 * tokens))
         if mode != "plain":
             loaded = engine.ask(prompts, max_tokens=1, forget=True)
-            self.expect(loaded["counted"], "external", AT_ONCE * (2 * tokens - 1) // AT_ONCE, f"{mode}, together")
+            self.expect(loaded["counted"], "external", 2 * tokens, f"{mode}, together", AT_ONCE)
             self.row(f"{mode}.together", 1000 * loaded["seconds"], "ms", 1000 * computed["seconds"])
 
     # ---- what else must hold
@@ -228,7 +231,7 @@ class Bench:
                 prompts = [self.tokens(tokens) for _ in range(8)]
                 # One after the other, so that the same is computed with the same.
                 computed = [engine.ask([prompt], max_tokens=32) for prompt in prompts]
-                self.wait_until_stored(cache, 8 * ((tokens - 1) // self.arguments.block_tokens))
+                self.wait_until_stored(cache, 8 * self.blocks(tokens))
                 if name == "preempted":
                     loaded = engine.ask(prompts, max_tokens=128, forget=True)
                     answers = loaded["answers"]
@@ -246,7 +249,7 @@ class Bench:
                     self.row(f"{name}.answers_as_from_own_cache", same, "answers", 8)
                     same = sum(a["answers"][0]["ids"] == b["answers"][0]["ids"] for a, b in zip(said, computed))
                     self.row(f"{name}.answers_as_computed", same, "answers", 8)
-                least = 8 * ((tokens - 1) // self.arguments.block_tokens) * self.arguments.block_tokens
+                least = 8 * self.blocks(tokens) * self.arguments.block_tokens
                 self.row(f"{name}.tokens_from_cache", counted.get("external", 0), "tokens", least)
                 for bad in ("faults", "failed", "dropped"):
                     if counted.get(bad):
@@ -258,7 +261,7 @@ class Bench:
             cache.wait(server.is_up, "vllm serve did not come up", seconds=300)
             prompt = (ROOT / "scripts" / "demo-document.txt").read_text()[:4000]
             first = server.complete(prompt)
-            blocks = (first["usage"]["prompt_tokens"] - 1) // self.arguments.block_tokens
+            blocks = self.blocks(first["usage"]["prompt_tokens"])
             self.wait_until_stored(cache, blocks)
             server.ask("/reset_prefix_cache", {})
             again = server.complete(prompt)
