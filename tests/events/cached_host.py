@@ -84,22 +84,25 @@ class Processes:
 
 
 class CachedHost(Processes):
-    """`programs` has kvtierd, kvtierctl, engine, model and work, a folder on a real file system."""
+    """`programs` has kvtierd, kvtierctl, engine, model and work, a folder on a real file system. `network`: the host's own,
+    if it has one."""
 
-    def __init__(self, test, programs):
+    def __init__(self, test, programs, network=None):
         super().__init__(test)
         self.programs = programs
+        self.address = network.address if network else "127.0.0.1"
+        self.inside = network.inside if network else []
         folder = tempfile.TemporaryDirectory(dir=programs.work)
         test.addCleanup(folder.cleanup)
         self.work = Path(folder.name)
-        self.events, self.replay = (f"tcp://127.0.0.1:{port}" for port in free_ports(2))
+        self.events, self.replay = (f"tcp://{self.address}:{port}" for port in free_ports(2))
         self.config = self.work / "kvtierd.toml"
         self.config.write_text(CONFIG.format(work=self.work, events=self.events, replay=self.replay))
         self.start_daemon()
         self.start_engine()
 
     def start_daemon(self):
-        self.daemon = self.start([self.programs.kvtierd, "--config", self.config])
+        self.daemon = self.start([*self.inside, self.programs.kvtierd, "--config", self.config])
         until(lambda: self.ctl("status") is not None, "kvtierd answers")
 
     def kill_daemon(self):
@@ -109,9 +112,9 @@ class CachedHost(Processes):
     def start_engine(self):
         """One without pages of its own that it could use again, in place of the last."""
         self.engine = self.start(
-            [self.programs.engine, "--threads", "1", "serve", "--model", self.programs.model, "--port", "0", "--socket",
-             self.work / "s"], stdout=subprocess.PIPE, text=True)
-        self.engine_port = int(re.search(r"http://127\.0\.0\.1:(\d+)", self.engine.stdout.readline()).group(1))
+            [*self.inside, self.programs.engine, "--threads", "1", "serve", "--model", self.programs.model, "--host",
+             self.address, "--port", "0", "--socket", self.work / "s"], stdout=subprocess.PIPE, text=True)
+        self.engine_port = int(re.search(r"http://[0-9.]+:(\d+)", self.engine.stdout.readline()).group(1))
 
     def ctl(self, *command):
         asked = subprocess.run([self.programs.kvtierctl, "--socket", self.work / "s", *command, "--json"],

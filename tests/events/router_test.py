@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""The example of a router (scripts/kv_router.py) in front of two hosts, each with a kvtierd and an engine.
+"""The example of a router (scripts/kv_router.py) in front of two hosts, each with a kvtierd, an engine and a network of
+its own.
 
     router_test.py --kvtierd bin/kvtierd --kvtierctl bin/kvtierctl --engine bin/kvtier-engine --model DIR --work DIR
 
-Exit status 77, skipped, where no Python with zmq and msgpack is found (Debian's python3-zmq and python3-msgpack).
+Exit status 77, skipped, where no Python with zmq and msgpack is found (Debian's python3-zmq and python3-msgpack). Where no
+network namespaces can be had, both hosts are on the loopback.
 """
 import argparse
 import http.client
@@ -15,6 +17,7 @@ import unittest
 from pathlib import Path
 
 from cached_host import CachedHost, ask, cached_tokens, prompt, until
+from networks import Network, enter
 
 SKIPPED = 77
 ROUTER = Path(__file__).resolve().parents[2] / "scripts" / "kv_router.py"
@@ -22,11 +25,12 @@ ROUTER = Path(__file__).resolve().parents[2] / "scripts" / "kv_router.py"
 
 class RouterTest(unittest.TestCase):
     def setUp(self):
-        self.hosts = {name: CachedHost(self, ARGUMENTS) for name in ("a", "b")}
+        self.hosts = {name: CachedHost(self, ARGUMENTS, None if ON_LOOPBACK else Network(self, number))
+                      for number, name in enumerate(("a", "b"))}
         command = [PYTHON, ROUTER, "--port", "0", "--model", ARGUMENTS.model.name,
                    "--tokenize", f"{ARGUMENTS.engine} tokenize --model {ARGUMENTS.model} --text-file"]
         for name, host in self.hosts.items():
-            command += ["--host", f"{name}=http://127.0.0.1:{host.engine_port},{host.events},{host.replay}"]
+            command += ["--host", f"{name}=http://{host.address}:{host.engine_port},{host.events},{host.replay}"]
         router = self.hosts["a"].start(command, stdout=subprocess.PIPE, text=True)
         self.port = int(re.search(r":(\d+)$", router.stdout.readline().strip()).group(1))
         until(lambda: all(host["last"] for host in self.known().values()), "the router follows both hosts")
@@ -116,4 +120,6 @@ if __name__ == "__main__":
     ARGUMENTS, rest = parser.parse_known_args()
     ARGUMENTS.work.mkdir(parents=True, exist_ok=True)
     PYTHON = python_with_zmq()
+    ON_LOOPBACK = enter()
+    print(f"both hosts on the loopback: {ON_LOOPBACK}" if ON_LOOPBACK else "each host in a network namespace", file=sys.stderr)
     unittest.main(argv=[sys.argv[0], *rest], verbosity=2)
