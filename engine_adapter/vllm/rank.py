@@ -72,6 +72,7 @@ class RankLoad:
         self._pool = pool
         self._pages = pages
         self._load: kvtier.Load | None = None
+        self._from_disk: list[bool] = []
         self._lost = False
 
     def ended(self) -> bool:
@@ -79,15 +80,18 @@ class RankLoad:
             try:
                 # Of its own stream: nobody computes on these pages before the load has ended.
                 self._load = self._lease.load(self._pool, self._pages)
+                # While they are copied, rather than when a request waits for nothing else.
+                self._from_disk = [
+                    self._lease.source(block) == kvtier.Tier.disk for block in range(self._load.blocks)
+                ]
             except kvtier.KvtierError:
                 self._lost = True
         return self._lost or (self._load is not None and self._load.ended)
 
     def finish(self) -> tuple[int, int]:
         good = self._load.finish() if self._load is not None else 0
-        from_disk = sum(self._lease.source(block) == kvtier.Tier.disk for block in range(good))
         self._lease.release()
-        return good, from_disk
+        return good, sum(self._from_disk[:good])
 
 
 class RankStore:

@@ -8,20 +8,25 @@ of Llama-3.1-8B and random weights, or is --model DIR; times are wall times of g
 as the other benches do. Of each mode, whose engine is a process of its own:
 
   computed      a prompt that nobody has; its limit is vLLM's without a connector
-  own_cache     the same again
+  own_cache     the same again, whether it was computed or loaded before
   host          the same, when vLLM's own cache has been emptied
   above         by how much later that is than own_cache
   disk          the same, when kvtier's memory has been emptied too
+  disk_rate     of its records, by how much later that is than own_cache; its limit is the rate of the same files when they are
+                read with as many threads and nothing else
   logits        of the first token's likeliest five, those with the same bits from host as from vLLM's own cache
-  answering     16 prompts at once, 64 tokens of answer each
+  answering     16 prompts at once, 64 tokens of answer each; its limit is the same when nothing is stored, in turns
   together      16 prompts at once whose beginnings are in host memory; their limit is the same prompts computed
 
 Then, untimed, what else must hold (--rest): `processes` the engine in a process of its own,
 `graphs` with CUDA graphs, `fp8_cache` an FP8 KV cache stored raw, `preempted` a pool that is too small, `served` vllm serve.
 """
 import argparse
+import concurrent.futures
 import contextlib
 import json
+import mmap
+import os
 import pathlib
 import random
 import shutil
@@ -29,6 +34,7 @@ import signal
 import statistics
 import sys
 import tempfile
+import threading
 import time
 import traceback
 
@@ -55,6 +61,31 @@ capacity = "CAPACITY"
 """
 REST = ("processes", "graphs", "fp8_cache", "preempted", "served")
 AT_ONCE = 16
+READ_BYTES = 1 << 20
+READ_THREADS = 32
+
+
+def read_rate(folder, count):
+    """Bytes a second of the first `count` bytes of a store's segments, past the page cache."""
+    pieces = [(file, at) for file in sorted(folder.rglob("*.seg")) for at in range(0, file.stat().st_size, READ_BYTES)]
+    pieces = pieces[:count // READ_BYTES]
+    open_files = {file: os.open(file, os.O_RDONLY | os.O_DIRECT) for file, _ in pieces}
+    buffers = threading.local()
+
+    def read(piece):
+        file, at = piece
+        if not hasattr(buffers, "mine"):
+            buffers.mine = mmap.mmap(-1, READ_BYTES)  # aligned as the device wants it
+        return os.preadv(open_files[file], [buffers.mine], at)
+
+    try:
+        with concurrent.futures.ThreadPoolExecutor(READ_THREADS) as readers:
+            began = time.monotonic()
+            read_bytes = sum(readers.map(read, pieces))
+            return read_bytes / (time.monotonic() - began)
+    finally:
+        for descriptor in open_files.values():
+            os.close(descriptor)
 
 
 class Bench:
@@ -133,8 +164,11 @@ class Bench:
             print(f"{mode}: the engine started in {time.monotonic() - began:.0f} s", flush=True)
             for tokens in (512, *self.arguments.prompt_tokens):
                 self.first_tokens(engine, mode, cache, tokens, 1, warm_up=True)
+            longest = max(self.arguments.prompt_tokens)
             for tokens in self.arguments.prompt_tokens:
-                self.first_tokens(engine, mode, cache, tokens, self.arguments.rounds)
+                # Short ones are soon computed, and differ more.
+                rounds = min(4 * self.arguments.rounds, self.arguments.rounds * longest // tokens)
+                self.first_tokens(engine, mode, cache, tokens, rounds)
             self.at_once(engine, mode, cache)
 
     def blocks(self, tokens):
@@ -167,11 +201,12 @@ class Bench:
             for _ in range(2):
                 logits, counted = ask("host", prompt, forget=True)
                 self.expect(counted, "external", tokens, f"{mode}, {tokens} tokens from host")
-                own, _ = ask("own_cache_of_loaded", prompt)
+                own, _ = ask("own_cache", prompt)
                 same += sum(own[0].get(token) == value for token, value in logits[0].items())
                 asked += len(logits[0])
             if cache and self.arguments.disk != "0" and not last and not warm_up:
                 cache.tell("flush")
+                bytes_read = self.blocks(tokens) * cache.record_bytes("disk")
                 cache.leave_on_disk_alone()
                 _, counted = ask("disk", prompt, forget=True)
                 self.expect(counted, "external", tokens, f"{mode}, {tokens} tokens from disk")
@@ -184,6 +219,9 @@ class Bench:
         if "host" in medians:
             self.row(f"{mode}.{tokens}.above", medians["host"] - medians["own_cache"], "ms")
             self.row(f"{mode}.{tokens}.logits", same, "equal", asked)
+        if "disk" in medians:
+            rate = bytes_read / (medians["disk"] - medians["own_cache"]) / 1e6
+            self.row(f"{mode}.{tokens}.disk_rate", rate, "GB/s", read_rate(cache.work / "disk", bytes_read) / 1e9)
 
     def expect(self, counted, what, tokens, where, prompts=1):
         least = prompts * self.blocks(tokens) * self.arguments.block_tokens
@@ -194,11 +232,13 @@ class Bench:
 
     def at_once(self, engine, mode, cache):
         tokens = self.arguments.at_once_tokens
-        answering = []
-        for _ in range(3):
-            said = engine.ask([self.tokens(tokens) for _ in range(AT_ONCE)], max_tokens=64)
-            answering.append(1000 * said["seconds"])
-        self.row(f"{mode}.answering", min(answering), "ms", self.limit("plain.answering"))
+        answering = {True: [], False: []}
+        for number in range(2 * self.arguments.turns if cache else self.arguments.turns):
+            stores = not cache or number % 2 == 0
+            said = engine.ask([self.tokens(tokens) for _ in range(AT_ONCE)], max_tokens=64, stores=stores)
+            answering[stores].append(1000 * said["seconds"])
+        self.row(f"{mode}.answering", statistics.median(answering[True]), "ms",
+                 statistics.median(answering[False]) if cache else None)
         prompts = [self.tokens(2 * tokens) for _ in range(AT_ONCE)]
         before = cache.blocks("host") if cache else 0
         computed = engine.ask(prompts, max_tokens=1)
@@ -284,7 +324,8 @@ def main():
     arguments.add_argument("--at-once-tokens", type=int, default=2048, help="of each of 16 prompts at once")
     arguments.add_argument("--block-tokens", type=int, default=16, help="as vLLM has them on this device")
     arguments.add_argument("--dtype", default="bfloat16")
-    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--rounds", type=int, default=3, help="of the longest prompt; of shorter ones more")
+    arguments.add_argument("--turns", type=int, default=6, help="of 16 prompts at once, with stores and without")
     arguments.add_argument("--host", default="32GiB", help="kvtier's memory")
     arguments.add_argument("--disk", default="16GiB", help="kvtier's disk tier; 0: none")
     arguments.add_argument("--native-gib", type=int, default=32, help="memory of vLLM's own CPU offloading")

@@ -74,6 +74,11 @@ class Cache(Daemon):
     def blocks(self, tier):
         return sum(t["blocks"] for t in json.loads(self.tell("status", "--json"))["tiers"] if t["tier"] == tier)
 
+    def record_bytes(self, tier):
+        """Of a tier's blocks, which are all alike."""
+        of = next(t for t in json.loads(self.tell("status", "--json"))["tiers"] if t["tier"] == tier)
+        return of["used_bytes"] // of["blocks"]
+
     def wait_until_durable(self, blocks):
         """An engine that stands does not wait for its stores to be committed; whoever stops the daemon does."""
         self.wait(lambda: self.blocks("host") >= blocks, f"fewer than {blocks} blocks were stored")

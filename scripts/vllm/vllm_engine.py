@@ -1,10 +1,12 @@
 """One vLLM engine in a process of its own, for vllm_demo.py, vllm_bench.py and tests/vllm/engine_test.py.
 
 Run as a program it answers the prompts that it reads, a JSON object a line, until there are no more. It reads
-{"prompts": [text, or token ids], "max_tokens": n, "forget": whether its own prefix cache is emptied before}; it answers
+{"prompts": [text, or token ids], "max_tokens": n, "forget": whether its own prefix cache is emptied before, "stores": whether
+kvtier's connector stores what is computed}; it answers
 with what vLLM counted meanwhile, how long all of it took, and of each prompt with its tokens, the answer's and their log
 probabilities, and the time to the first of them.
 """
+import contextlib
 import json
 import os
 import pathlib
@@ -41,8 +43,8 @@ class Engine:
                                         env={**ENVIRONMENT, **os.environ, **(environment or {})})
         self.answer()
 
-    def begin(self, prompts, forget=False, max_tokens=16, logprobs=None):
-        asked = {"prompts": prompts, "max_tokens": max_tokens, "forget": forget, "logprobs": logprobs}
+    def begin(self, prompts, forget=False, max_tokens=16, logprobs=None, stores=True):
+        asked = {"prompts": prompts, "max_tokens": max_tokens, "forget": forget, "logprobs": logprobs, "stores": stores}
         self.process.stdin.write(json.dumps(asked) + "\n")
         self.process.stdin.flush()
 
@@ -179,6 +181,19 @@ def forget(llm, one):
         llm.generate({"prompt_token_ids": [7]}, one, use_tqdm=False)
 
 
+@contextlib.contextmanager
+def without_stores():
+    """Meanwhile the worker in this process, whose connector is kvtier's, leaves orders to store alone."""
+    from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+    transfers = get_kv_transfer_group()._transfers
+    transfers.begin_stores = lambda stores: None
+    try:
+        yield
+    finally:
+        del transfers.begin_stores
+
+
 def main():
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what vLLM prints is no answer
@@ -197,9 +212,10 @@ def main():
         sampling = SamplingParams(max_tokens=asked["max_tokens"], temperature=0, ignore_eos=options["random_weights"],
                                   detokenize=not options["random_weights"], logprobs=asked["logprobs"])
         prompts = [{"prompt_token_ids": p} if isinstance(p, list) else p for p in asked["prompts"]]
-        began = time.perf_counter()
-        outputs = llm.generate(prompts, sampling, use_tqdm=False)
-        seconds = time.perf_counter() - began
+        with contextlib.nullcontext() if asked["stores"] else without_stores():
+            began = time.perf_counter()
+            outputs = llm.generate(prompts, sampling, use_tqdm=False)
+            seconds = time.perf_counter() - began
         # With asynchronous scheduling what a step counted is told by a later one.
         llm.generate({"prompt_token_ids": [7]}, one, use_tqdm=False)
         after = steps.so_far()
