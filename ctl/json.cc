@@ -93,6 +93,7 @@ Json to_json(wire::Status::Disk::Reader disk) {
   json["bytes_written_per_day"] = disk.getBytesWrittenPerDay();
   json["failures"] = disk.getFailures();
   json["corrupt"] = disk.getCorrupt();
+  json["given_up"] = disk.getGivenUp();
   return json;
 }
 

@@ -444,6 +444,7 @@ struct Status {
     corrupt @11 :UInt64;         # records that did not hold
     bytesRead @12 :UInt64;       # records, since the daemon started
     capacityBytes @13 :UInt64;   # as configured: what is not capBytes is kept for the index, or is no whole segment
+    givenUp @14 :UInt64;         # records that a failed sync left in doubt, and that are there no more
   }
 }
 

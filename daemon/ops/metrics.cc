@@ -253,6 +253,9 @@ void add_disks(Families& f, const Snapshot& s) {
               disk.failures, labels);
     f.counter("kvtier_disk_corrupt_records_total", "Records that did not hold when read",
               disk.corrupt, labels);
+    f.counter("kvtier_disk_given_up_records_total",
+              "Records that a failed sync left in doubt, and that are on disk no more",
+              disk.given_up, labels);
     f.counter("kvtier_disk_memory_faults_total",
               "Records that held on disk, but not in the memory where they landed",
               disk.memory_faults, labels);

@@ -79,7 +79,8 @@ Json of(const Snapshot::DiskView& disk) {
           {"bytes_written_per_day", disk.bytes_written_per_day},
           {"bytes_read", disk.bytes_read},
           {"failures", disk.failures},
-          {"corrupt", disk.corrupt}};
+          {"corrupt", disk.corrupt},
+          {"given_up", disk.given_up}};
 }
 
 Json of(const Snapshot::GpuView& gpu) {

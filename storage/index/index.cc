@@ -275,10 +275,14 @@ Result<void> Index::prune(std::span<const Key> gone) {
 }
 
 // What RocksDB can mend in place it does; else its files are opened again, which also finds
-// whatever was mounted in their place.
+// whatever was mounted in their place. Tables are written of what the log holds: a sync of the log
+// that has failed may have lost some of it, and the next one would say nothing of that.
 Result<void> Index::revive() {
   const std::unique_lock lock(impl_->mutex);
-  if (impl_->db != nullptr && impl_->db->Resume().ok() && impl_->db->SyncWAL().ok()) return {};
+  if (impl_->db != nullptr && impl_->db->Resume().ok() &&
+      impl_->db->Flush({}, impl_->families).ok()) {
+    return {};
+  }
   impl_->close();
   const auto opened = impl_->open(false, Compaction::runs);
   if (!opened.ok()) {

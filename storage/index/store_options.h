@@ -30,6 +30,13 @@ struct Erasure {
   Key key{};
 };
 
+// A record that a failed sync leaves in doubt.
+struct LostRecord {
+  Key key;
+  DiskLocation at;
+  friend bool operator==(const LostRecord&, const LostRecord&) = default;
+};
+
 // One record that a store found in its index at start.
 struct DiskEntry {
   BlockIdentity identity;

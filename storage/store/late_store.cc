@@ -95,6 +95,10 @@ class LateStore final : public RecordStore {
     answer_offline(std::move(done));
   }
 
+  void on_lost(std::function<void(const std::vector<LostRecord>&)> lost) override {
+    lost_ = std::move(lost);
+    if (store_) store_->on_lost(lost_);
+  }
   void on_health(std::function<void(bool, const std::string&)> changed) override {
     changed_ = std::move(changed);
     if (store_) return store_->on_health(changed_);
@@ -203,6 +207,7 @@ class LateStore final : public RecordStore {
     store_->erase_for_good(std::exchange(to_erase_, {}));
     for (auto& [id, encoded] : std::exchange(to_remember_, {}))
       store_->remember_namespace(id, encoded);
+    if (lost_) store_->on_lost(lost_);
     if (!changed_) return;
     store_->on_health(changed_);
     changed_(true, "it can be used now");
@@ -213,6 +218,7 @@ class LateStore final : public RecordStore {
   const WrapDevice wrap_;
   std::string why_;
   std::function<void(bool, const std::string&)> changed_;
+  std::function<void(const std::vector<LostRecord>&)> lost_;
   std::map<ExtentId, const Extent*> extents_;
   std::map<NamespaceId, std::vector<std::byte>> to_remember_;
   std::vector<Erasure> to_erase_;

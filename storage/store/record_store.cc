@@ -173,7 +173,7 @@ class DiskRecordStore final : public RecordStore {
       return make_error(Errc::no_space, "the disk tier's write queue is full");
     }
     ++counters_.writes_pending;
-    loop_.send(WriteCommand{write, std::move(done), 0, {}});
+    loop_.send(WriteCommand{write, std::move(done), 0, 0, {}});
     return {};
   }
 
@@ -197,6 +197,9 @@ class DiskRecordStore final : public RecordStore {
     return {};
   }
 
+  void on_lost(RecordsLost lost) override {
+    if (!is_closed()) loop_.send(LostCommand{std::move(lost)});
+  }
   void on_health(std::function<void(bool, const std::string&)> changed) override {
     if (!is_closed()) loop_.send(HealthCommand{std::move(changed)});
   }
@@ -244,6 +247,7 @@ class DiskRecordStore final : public RecordStore {
     stats.bytes_written = counters_.bytes_written;
     stats.write_failures = counters_.write_failures;
     stats.writes_refused = writes_refused_;
+    stats.records_given_up = counters_.records_given_up;
     stats.file_bytes = segments_->file_bytes() + counters_.index_bytes;
     return stats;
   }

@@ -33,6 +33,7 @@ struct RecordStoreStats {
   // Reads of records that hold on disk but did not in the slot where they landed.
   std::uint64_t memory_faults = 0;
   std::uint64_t records_written = 0, bytes_written = 0, write_failures = 0, writes_refused = 0;
+  std::uint64_t records_given_up = 0;  // that a failed sync left in doubt
   std::uint64_t file_bytes = 0;  // allocated under the directory
 };
 
@@ -119,6 +120,11 @@ class RecordStore {
   // `done` when everything submitted before is on stable storage (power loss included). Errors
   // later: io, unavailable (offline).
   virtual void flush(Done<void> done) = 0;
+  // Records that are on disk no more: a sync failed, and whether it lost them is not known. They
+  // have left the index, or leave it before the store is online again, and their slots may be
+  // written again. `lost` runs on the control thread, before the flush fails. No later flush covers
+  // them. Set before the first submission.
+  virtual void on_lost(std::function<void(const std::vector<LostRecord>&)> lost) = 0;
 
   // Health. A store goes offline when its device or directory fails as a whole: EIO on the index,
   // on a segment file or on several different records in a row, no space, a read-only or vanished

@@ -51,6 +51,31 @@ class IndexFaultsTest : public ::testing::Test {
   RecordStoreOptions options_ = small_options(directory_.path() / "store");
 };
 
+// The next sync of that log said nothing of what the failed one may have lost.
+TEST_F(IndexFaultsTest, WhatALogHeldWhoseSyncFailedIsDurableOnceAFlushSaysSo) {
+  for (unsigned seed = 1; seed <= 6; ++seed) {
+    SCOPED_TRACE(seed);
+    options_.directory = directory_.path() / std::to_string(seed);
+    const TestRecord record(0, seed);
+    {
+      TestStore store(options_);
+      store.watch_health();
+      ASSERT_TRUE(store.write(record, {0, 0}));
+      files_.break_syncs(EIO);
+      EXPECT_FALSE(store.flush());
+      store.wait_until(false);
+      files_.mend();
+      store.wait_until(true);
+      ASSERT_TRUE(store.flush());
+      files_.break_down(EIO);  // the power is cut: nothing more is written
+    }
+    std::mt19937 random(seed);
+    files_.cut(random);
+    files_.mend();
+    EXPECT_TRUE(is_indexed(record));
+  }
+}
+
 TEST_F(IndexFaultsTest, WriteThatCannotBeIndexedFailsWithTheStoreWhichComesBackByItself) {
   std::uint32_t number = 0;
   for (const int error : {EIO, ENOSPC, EROFS}) {

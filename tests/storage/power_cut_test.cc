@@ -8,6 +8,7 @@
 #include <map>
 #include <random>
 
+#include "tests/storage/faults/faulty_device.h"
 #include "tests/storage/faults/index_files.h"
 #include "tests/storage/faults/power_cut_device.h"
 #include "tests/storage/support/helpers.h"
@@ -24,16 +25,20 @@ class CutStore {
  public:
   explicit CutStore(unsigned seed) : random_(seed) {
     options_.index_env = index_files_.env();
-    store_.emplace(options_,
-                   make_power_cut_device(
-                       make_thread_device({.depth = 80, .files = 64, .buffers = 4}), power_));
+    auto device =
+        make_faulty_device(make_thread_device({.depth = 80, .files = 64, .buffers = 4}), faults_);
+    store_.emplace(options_, make_power_cut_device(std::move(device), power_));
+    (*store_)->on_lost([this](const std::vector<LostRecord>& records) { given_up(records); });
   }
 
   void live() {
     for (auto steps = 4 + random_() % 12; steps > 0; --steps) {
-      switch (random_() % 8) {
+      switch (random_() % 9) {
         case 0:
           flush();
+          break;
+        case 8:
+          fail_a_flush();
           break;
         case 1:
           erase();
@@ -100,10 +105,28 @@ class CutStore {
     durable_ = held_;
   }
 
+  // What it leaves in doubt is never acknowledged by the next one.
+  void fail_a_flush() {
+    faults_.break_syncs(EIO);
+    (void)store_->flush();
+    faults_.mend();
+    flush();
+  }
+
+  void given_up(const std::vector<LostRecord>& records) {
+    for (const LostRecord& record : records) {
+      std::erase_if(held_, [&](const auto& held) {
+        return held.second == record.at &&
+               TestRecord(kind_of(held.first), held.first).identity.key == record.key;
+      });
+    }
+  }
+
   TestDirectory directory_{TestDirectory::Where::memory};
   RecordStoreOptions options_ = small_options(directory_.path() / "store");
   std::mt19937 random_;
   PowerCut power_;
+  Faults faults_;
   IndexFiles index_files_;
   std::optional<TestStore> store_;
   std::uint32_t next_ = 0;

@@ -44,6 +44,11 @@ void Placements::settle(BlockId id) {
       if (spoilt.has(tier) && block.holds[index_of(tier)] == 0)
         remove(id, tier, Removal::forgotten);
     }
+    // With the last of them the block itself may have gone.
+    if (spoilt.has(Tier::disk) && block.tiers.has(Tier::disk) &&
+        block.holds[index_of(Tier::disk)] == 0) {
+      disk_.forget({&id, 1}, Removal::io);
+    }
     return;
   }
   if (block.doomed && !block.loading && Catalogue::unheld(block))

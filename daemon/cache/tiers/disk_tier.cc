@@ -28,6 +28,10 @@ DiskTier::DiskTier(const Options& options, std::span<const Port> ports, Catalogu
     devices_[number].store().on_health([this, number](bool online, const std::string& why) {
       if (!recovery_.takes_health(number, online, why)) devices_.set_online(number, online, why);
     });
+    devices_[number].store().on_lost(
+        [this, number](const std::vector<storage::LostRecord>& records) {
+          given_up(number, records);
+        });
   }
 }
 
@@ -96,6 +100,30 @@ bool DiskTier::retire(BlockId id, const Error& why) {
   if (catalogue_.block(id).holds[index_of(Tier::disk)] != 0) return false;
   devices_.retire(id, why.code == Errc::corrupt ? Removal::corrupt : Removal::io);
   return true;
+}
+
+// What is being read goes with its last hold. What the store has written and this has not heard of
+// yet ends as a write that failed.
+void DiskTier::given_up(std::uint32_t number, const std::vector<storage::LostRecord>& records) {
+  std::vector<BlockId> gone, again;
+  for (const auto& [key, at] : records) {
+    const BlockId id = catalogue_.find_any(key);
+    if (id == kNoBlock) continue;
+    const Block& block = catalogue_.block(id);
+    if (!block.tiers.has(Tier::disk)) {
+      writes_.given_up(id, number, at);
+    } else if (devices_.place_of(id) == disk_place(number, at)) {
+      if (on_lost) on_lost(id);
+      if (block.holds[index_of(Tier::disk)] != 0) {
+        catalogue_.spoil(id, TierSet{}.with(Tier::disk));
+        continue;
+      }
+      gone.push_back(id);
+      if (block.tiers.has(Tier::host)) again.push_back(id);
+    }
+  }
+  devices_.forget(gone, Removal::io);
+  for (const BlockId id : again) writes_.demoted(id);
 }
 
 void DiskTier::remember_namespace(std::uint16_t ns) {

@@ -4,6 +4,8 @@
 // (DiskRecovery), and the stamps that are owed to the stores (AccessStamps). The I/O itself is the
 // RecordStores', one a device. Owned by the control thread.
 //
+// A block whose record a failed sync left in doubt is on disk no more, and is written again where
+// it is in the host tier too.
 // A block being read holds its disk placement, so its slot is not written meanwhile. A record that
 // does not hold is forgotten and its slot never used again; one that cannot be reached now stays.
 #pragma once
@@ -55,11 +57,11 @@ class DiskTier {
   // Forgets a block whose record did not hold; its slot is not used again. False, and nothing done,
   // where something reads it, which will find the same.
   bool retire(BlockId id, const Error& why);
-  // As DiskDevices::forget().
   // The block in a slot may be evicted, or may be so no more.
   void set_evictable(Place at, bool evictable) {
     devices_[device_of(at)].set_evictable(location_of(at).segment, evictable);
   }
+  // As DiskDevices::forget().
   void forget(std::span<const BlockId> ids, Removal why) { devices_.forget(ids, why); }
   void erase_for_good(const std::vector<storage::Erasure>& what) { devices_.erase_for_good(what); }
 
@@ -118,6 +120,8 @@ class DiskTier {
   Later later;
 
  private:
+  void given_up(std::uint32_t number, const std::vector<storage::LostRecord>& records);
+
   std::function<DiskDevice::Time()> now_;
   Catalogue& catalogue_;
   Counts counts_;

@@ -155,6 +155,15 @@ void WriteThrough::written(std::uint64_t ticket, const Result<void>& result) {
   pump();
 }
 
+void WriteThrough::given_up(BlockId id, std::uint32_t device, DiskLocation at) {
+  for (auto& [ticket, writing] : writing_) {
+    if (writing.what.block == id && writing.slot.device == device && writing.slot.at == at &&
+        writing.result) {
+      writing.result = make_error(Errc::unavailable, "the sync of its segment failed");
+    }
+  }
+}
+
 void WriteThrough::settle(const Writing& done) {
   if (!*done.result) return not_written(done);
   DiskDevice& on = devices_[done.slot.device];

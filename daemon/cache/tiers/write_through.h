@@ -43,6 +43,9 @@ class WriteThrough {
   // The block will be needed, but not soon: it is written where the disk tier takes anything.
   void demoted(BlockId id);
   bool admits_second_hits() const noexcept { return options_.admission == Admission::second_hit; }
+  // What the store wrote of the block has been lost again (RecordStore::on_lost): it counts as a
+  // write that was cut off, where it is not settled yet.
+  void given_up(BlockId id, std::uint32_t device, storage::DiskLocation at);
   // The block, which has a host placement, waited for the disk when an earlier daemon ended.
   void owed(BlockId id, const Key& parent);
 

@@ -204,6 +204,7 @@ Snapshot::DiskView Describer::disk(std::size_t number) const {
   view.failures = device.counts.failures;
   view.corrupt = device.counts.corrupt;
   view.memory_faults = stats.memory_faults;
+  view.given_up = stats.records_given_up;
   view.read_us = device.counts.read_us;
   view.write_us = device.counts.write_us;
   view.stuck_for = device.stuck_for();

@@ -96,6 +96,7 @@ void render(const Snapshot::DiskView& disk, wire::Status::Disk::Builder out) {
   out.setBytesWrittenPerDay(disk.bytes_written_per_day);
   out.setFailures(disk.failures);
   out.setCorrupt(disk.corrupt);
+  out.setGivenUp(disk.given_up);
 }
 
 void render(const Snapshot::TenantView& tenant, wire::Tenant::Builder out) {

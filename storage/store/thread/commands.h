@@ -42,6 +42,7 @@ struct WriteCommand {
   RecordStore::Write write;
   RecordStore::Done<void> done;
   std::uint64_t flushes_before = 0;
+  std::uint32_t doubts_before = 0;  // of its segment (Unsynced), when it was sent to the device
   std::vector<std::shared_ptr<PendingErase>> erased_by;  // not empty: it will not be indexed
 };
 struct EraseCommand {
@@ -79,6 +80,10 @@ using HealthChanged = std::function<void(bool online, const std::string& why)>;
 struct HealthCommand {
   HealthChanged changed;
 };
+using RecordsLost = std::function<void(const std::vector<LostRecord>&)>;
+struct LostCommand {
+  RecordsLost lost;
+};
 // From a worker: the checksums of the command with this tag are set, or were compared.
 struct ChecksumCommand {
   std::uint64_t tag = 0;
@@ -88,13 +93,14 @@ struct CloseCommand {};
 using StoreCommand =
     std::variant<ReadCommand, WriteCommand, ScrubCommand, EraseCommand, EraseForGoodCommand,
                  TouchCommand, NamespaceCommand, FlushCommand, RegisterCommand, PopulatedCommand,
-                 ForgetCommand, HealthCommand, ChecksumCommand, CloseCommand>;
+                 ForgetCommand, HealthCommand, LostCommand, ChecksumCommand, CloseCommand>;
 
 // Shared with the control thread.
 struct StoreCounters {
   std::atomic<std::uint64_t> records_read = 0, bytes_read = 0, read_failures = 0,
                              checksum_failures = 0, memory_faults = 0;
-  std::atomic<std::uint64_t> records_written = 0, bytes_written = 0, write_failures = 0;
+  std::atomic<std::uint64_t> records_written = 0, bytes_written = 0, write_failures = 0,
+                             records_given_up = 0;
   std::atomic<std::uint64_t> reads_pending = 0, writes_pending = 0, stamps_pending = 0;
   std::atomic<std::uint32_t> scrubs_pending = 0;
   std::atomic<std::uint64_t> index_bytes = 0;  // allocated for the index, a moment ago

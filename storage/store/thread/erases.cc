@@ -17,6 +17,7 @@ std::shared_ptr<PendingErase> Erases::begin(EraseCommand& command) {
 }
 
 void Erases::commit(const std::shared_ptr<PendingErase>& erase, std::vector<Key> keys) {
+  for (const Key& key : keys) unsynced_.remove(key);
   if (!availability_.online()) {
     changes_.erase_on_return(keys);
     erase->result = availability_.offline();

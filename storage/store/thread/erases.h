@@ -12,13 +12,19 @@
 
 #include "storage/store/thread/flushes.h"
 #include "storage/store/thread/index_changes.h"
+#include "storage/store/unsynced.h"
 
 namespace kvtier::storage {
 
 class Erases {
  public:
-  Erases(StoreShared& shared, Availability& availability, IndexChanges& changes, Flushes& flushes)
-      : shared_(shared), availability_(availability), changes_(changes), flushes_(flushes) {}
+  Erases(StoreShared& shared, Availability& availability, IndexChanges& changes, Flushes& flushes,
+         Unsynced& unsynced)
+      : shared_(shared),
+        availability_(availability),
+        changes_(changes),
+        flushes_(flushes),
+        unsynced_(unsynced) {}
 
   // Between the two, the writes that it overtakes are told of it.
   std::shared_ptr<PendingErase> begin(EraseCommand& command);
@@ -33,6 +39,7 @@ class Erases {
   Availability& availability_;
   IndexChanges& changes_;
   Flushes& flushes_;
+  Unsynced& unsynced_;
   std::size_t pending_ = 0;
 };
 

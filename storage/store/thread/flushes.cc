@@ -1,5 +1,7 @@
 #include "storage/store/thread/flushes.h"
 
+#include <spdlog/spdlog.h>
+
 #include <utility>
 
 #include "core/base/check.h"
@@ -30,10 +32,11 @@ void Flushes::advance() {
     if (flush.waiting > 0) return;
     if (!flush.started) start(flush);
     if (!flush.files.empty()) return;
+    give_up_doubtful();
     if (!availability_.online()) {
       flush.result = availability_.offline();
-    } else if (flush.result) {
-      flush.result = changes_.sync();
+    } else if (const auto synced = changes_.sync(); flush.result) {
+      flush.result = synced;
     }
     shared_.finished.add(flush.done, flush.result);
     flushes_.pop_front();
@@ -57,6 +60,7 @@ void Flushes::sync_next_file(Flush& flush) {
   }
   if (flush.files.empty()) return;
   KVTIER_STORAGE_POINT("storage.flush.before_file_sync");
+  unsynced_.begin_sync(flush.files.back());
   shared_.device.sync(FileId(flush.files.back()), kSyncTag);
   shared_.device.submit();
 }
@@ -65,9 +69,14 @@ void Flushes::land_sync(const BlockDevice::Completion& completion) {
   KVTIER_CHECK(!flushes_.empty() && flushes_.front().started);
   KVTIER_STORAGE_POINT("storage.flush.after_file_sync");
   Flush& flush = flushes_.front();
-  if (!completion.result) {
+  const std::uint32_t segment = flush.files.back();
+  if (completion.result) {
+    unsynced_.synced(segment);
+  } else {
     flush.result = completion.result;
-    files_.note_written(flush.files.back());
+    files_.note_written(segment);
+    const auto lost = unsynced_.take(segment);
+    doubtful_.insert(doubtful_.end(), lost.begin(), lost.end());
   }
   flush.files.pop_back();
   if (availability_.online()) {
@@ -76,6 +85,27 @@ void Flushes::land_sync(const BlockDevice::Completion& completion) {
     for (const std::uint32_t file : flush.files) files_.note_written(file);
     flush.files.clear();
   }
+}
+
+// Their entries go first, so that nothing is told of as gone that a restart would find.
+void Flushes::give_up_doubtful() {
+  const auto lost = std::exchange(doubtful_, {});
+  if (lost.empty()) return;
+  spdlog::error("disk tier {}: {} records given up, whose sync failed",
+                shared_.options.directory.string(), lost.size());
+  shared_.counters.records_given_up += lost.size();
+  std::vector<Key> keys;
+  for (const LostRecord& record : lost) keys.push_back(record.key);
+  if (availability_.online()) {
+    changes_.erase(keys);
+    changes_.when_committed([&](const Result<void>& erased) {
+      if (!erased) changes_.erase_on_return(keys);
+    });
+    changes_.commit();
+  } else {
+    changes_.erase_on_return(keys);
+  }
+  if (lost_) shared_.finished.add([told = lost_, lost] { told(lost); });
 }
 
 }  // namespace kvtier::storage

@@ -6,22 +6,29 @@
 //   after the other; flushes end in the order in which they came.
 // - One sync is in flight at a time; it has the tag kSyncTag.
 // - Offline it fails, and the files stay unsynced for the first flush after the return.
+// - What a failed sync leaves in doubt leaves the index and is told before its flush fails.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "storage/store/thread/index_changes.h"
 #include "storage/store/thread/segment_files.h"
+#include "storage/store/unsynced.h"
 
 namespace kvtier::storage {
 
 class Flushes {
  public:
   Flushes(StoreShared& shared, Availability& availability, SegmentFiles& files,
-          IndexChanges& changes)
-      : shared_(shared), availability_(availability), files_(files), changes_(changes) {}
+          IndexChanges& changes, Unsynced& unsynced)
+      : shared_(shared),
+        availability_(availability),
+        files_(files),
+        changes_(changes),
+        unsynced_(unsynced) {}
 
   // `before`: the writes and erases that have been taken and not ended.
   void take(FlushCommand&& command, std::uint64_t before);
@@ -31,6 +38,8 @@ class Flushes {
 
   void advance();
   void land_sync(const BlockDevice::Completion& completion);
+  // Who is told of records that are given up.
+  void tell(RecordsLost lost) { lost_ = std::move(lost); }
 
   bool is_idle() const noexcept { return flushes_.empty(); }
 
@@ -46,11 +55,15 @@ class Flushes {
 
   void start(Flush& flush);
   void sync_next_file(Flush& flush);
+  void give_up_doubtful();
 
   StoreShared& shared_;
   Availability& availability_;
   SegmentFiles& files_;
   IndexChanges& changes_;
+  Unsynced& unsynced_;
+  RecordsLost lost_;
+  std::vector<LostRecord> doubtful_;
   std::deque<Flush> flushes_;
   std::uint64_t seen_ = 0;
 };

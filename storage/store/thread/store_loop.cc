@@ -18,12 +18,13 @@ StoreLoop::StoreLoop(const RecordStoreOptions& options, StoreDirectory& director
                               .probe = [this] { return probe(); }}),
       files_(shared_, availability_, segments),
       changes_(availability_, index, erasures),
-      flushes_(shared_, availability_, files_, changes_),
-      erases_(shared_, availability_, changes_, flushes_),
+      flushes_(shared_, availability_, files_, changes_, unsynced_),
+      erases_(shared_, availability_, changes_, flushes_, unsynced_),
       extents_(shared_, workers_),
       reads_(shared_, availability_, extents_, files_, workers_),
       scrubs_(shared_, availability_, extents_.numbers(), files_, workers_),
-      writes_(shared_, {availability_, extents_, files_, changes_, erases_, flushes_, workers_}),
+      writes_(shared_,
+              {availability_, extents_, files_, changes_, erases_, flushes_, unsynced_, workers_}),
       workers_(options.checksum_threads) {
   counters.index_bytes = index_.file_bytes();
 }
@@ -34,6 +35,7 @@ void StoreLoop::run() {
     take_commands();
     changes_.commit();
     start_transfers();
+    bound_unsynced();
     flushes_.advance();
     availability_.look_after();
     shared_.finished.post();
@@ -88,6 +90,12 @@ void StoreLoop::take(ChecksumCommand&& command) {
 void StoreLoop::take(CloseCommand&&) {
   shared_.closing = true;
   fail_queued(closing_error());
+  take(FlushCommand{[](const Result<void>&) {}});
+}
+
+// What a failed sync may cost, and the memory that says so, have a bound without anybody's flush.
+void StoreLoop::bound_unsynced() {
+  if (!unsynced_.is_many() || !flushes_.is_idle() || !availability_.online()) return;
   take(FlushCommand{[](const Result<void>&) {}});
 }
 

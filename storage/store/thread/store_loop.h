@@ -49,10 +49,12 @@ class StoreLoop {
   void take(PopulatedCommand&& command) { extents_.populated(command); }
   void take(ForgetCommand&& command) { extents_.forget(std::move(command)); }
   void take(HealthCommand&& command) { availability_.tell(std::move(command.changed)); }
+  void take(LostCommand&& command) { flushes_.tell(std::move(command.lost)); }
   void take(ChecksumCommand&& command);
   void take(CloseCommand&& command);
 
   void start_transfers();
+  void bound_unsynced();
   void settle(const BlockDevice::Completion& completion);
   void end_landed();
   void fail_queued(const Error& why);
@@ -66,6 +68,7 @@ class StoreLoop {
   Availability availability_;
   SegmentFiles files_;
   IndexChanges changes_;
+  Unsynced unsynced_;
   Flushes flushes_;
   Erases erases_;
   RingExtents extents_;

@@ -5,6 +5,13 @@
 #include "storage/index/record_checks.h"
 
 namespace kvtier::storage {
+namespace {
+
+Error sync_failed_meanwhile() {
+  return make_error(Errc::unavailable, "a sync of its segment failed while it was written");
+}
+
+}  // namespace
 
 void Writes::take(WriteCommand&& command) {
   const bool known = parts_.extents.hold(command.write.extent);
@@ -69,6 +76,9 @@ void Writes::clear_places() {
   if (sealed_.empty()) return;
   auto commands = std::exchange(sealed_, {});
   const auto erased = parts_.changes.erase_replaced(commands);
+  for (const WriteCommand& command : commands) {
+    if (command.write.replaces) parts_.unsynced.remove_at(*command.write.replaces, command.write.to);
+  }
   for (WriteCommand& command : commands) {
     if (erased) {
       cleared_.push_back(std::move(command));
@@ -105,6 +115,7 @@ void Writes::submit(WriteCommand command) {
                   parts_.availability.online() ? transfer.error() : parts_.availability.offline());
   }
   transfer->tag = shared_.new_tag();
+  command.doubts_before = parts_.unsynced.doubts(command.write.to.segment);
   KVTIER_STORAGE_POINT("storage.write.before_submit");
   shared_.device.write(*transfer);
   in_flight_.emplace(transfer->tag, std::move(command));
@@ -148,6 +159,9 @@ void Writes::end(WriteCommand& command, const Result<void>& transferred) {
     return finish(command, parts_.availability.or_offline(
                                transferred ? Result<void>(erased_meanwhile()) : transferred));
   }
+  if (command.doubts_before != parts_.unsynced.doubts(write.to.segment)) {
+    return finish(command, sync_failed_meanwhile());
+  }
   DiskEntry entry;
   entry.identity = write.identity;
   entry.at = write.to;
@@ -160,6 +174,7 @@ void Writes::end(WriteCommand& command, const Result<void>& transferred) {
         if (indexed) {
           ++shared_.counters.records_written;
           shared_.counters.bytes_written += command.write.record_bytes;
+          parts_.unsynced.add(command.write.identity.key, command.write.to);
         } else {
           parts_.changes.erase_on_return({&command.write.identity.key, 1});
         }

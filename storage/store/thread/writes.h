@@ -6,6 +6,7 @@
 //   in finish(); until then it holds its extent and its key counts as being written.
 // - Nothing in the index points to a place that is being written to; a record's bytes are on the
 //   device before its entry is put.
+// - One during which a sync of its segment failed is not indexed: that sync may have lost it.
 // - One that an erase has overtaken is not indexed, and the erase waits for its end.
 // Checksums of large records are computed by workers, ahead of a write's turn, so that the device
 // never waits for them.
@@ -33,6 +34,7 @@ class Writes {
     IndexChanges& changes;
     Erases& erases;
     Flushes& flushes;
+    Unsynced& unsynced;
     Workers& workers;
   };
   Writes(StoreShared& shared, const Parts& parts) : shared_(shared), parts_(parts) {}

@@ -55,6 +55,52 @@ TEST_F(DiskWriteTest, a_flush_waits_for_every_earlier_commit_and_for_no_later_on
   EXPECT_EQ(cache->disk().queued(), 1U);
 }
 
+TEST_F(DiskWriteTest, a_block_that_a_failed_sync_left_in_doubt_is_written_again) {
+  const auto blocks = cache.prefix(ns, 2, 1);
+  ASSERT_EQ(cache.put_all(ns, blocks), 2U);
+  cache.store().complete_all();
+  cache.store()[0].give_up(blocks[1].key());
+  EXPECT_FALSE(cache.tiers(blocks[1]).has(Tier::disk));
+  EXPECT_TRUE(cache.tiers(blocks[0]).has(Tier::disk));
+  cache.store().complete_all();
+  EXPECT_TRUE(cache.tiers(blocks[1]).has(Tier::disk));
+  EXPECT_TRUE(cache.store().indexed(blocks[1].key()));
+}
+
+TEST_F(DiskWriteTest, one_that_is_nowhere_else_is_forgotten) {
+  const auto blocks = cache.prefix(ns, 2, 1);
+  cache.put_on_disk(ns, blocks);
+  cache.store()[0].give_up(blocks[1].key());
+  EXPECT_EQ(cache.find(blocks[1].key()), nullptr);
+  cache.store().complete_all();
+  EXPECT_EQ(cache->disk().devices()[0]->space().bytes_in_use(), kRecordBytes);
+}
+
+TEST_F(DiskWriteTest, one_that_is_being_read_goes_when_it_has_been) {
+  const auto block = cache.prefix(ns, 1, 1);
+  cache.put_on_disk(ns, block);
+  const auto grant = cache.lease(ns, block);
+  cache.store()[0].give_up(block[0].key());
+  cache.store().complete_all();
+  cache->release(1, grant.lease);
+  cache.store().complete_all();
+  EXPECT_EQ(cache.find(block[0].key()), nullptr);
+  EXPECT_EQ(cache->disk().devices()[0]->space().bytes_in_use(), 0U);
+}
+
+TEST_F(DiskWriteTest, a_write_that_is_given_up_before_it_is_settled_counts_as_cut_off) {
+  const auto blocks = cache.prefix(ns, 2, 1);
+  ASSERT_EQ(cache.put_all(ns, blocks), 2U);
+  const auto under_way = cache.store().under_way();
+  cache.store().complete(under_way[1]);
+  cache.store()[0].give_up(blocks[1].key());
+  cache.store().complete_all();
+  EXPECT_TRUE(cache.tiers(blocks[0]).has(Tier::disk));
+  EXPECT_FALSE(cache.tiers(blocks[1]).has(Tier::disk));
+  EXPECT_EQ(cache->disk().counts().dropped_writes, 1U);
+  EXPECT_EQ(cache->disk().devices()[0]->space().bytes_in_use(), kRecordBytes);
+}
+
 class SmallDiskTest : public DiskWriteTest {
  protected:
   SmallDiskTest() : DiskWriteTest({.disk_slots = 4, .segment_slots = 4}) {}

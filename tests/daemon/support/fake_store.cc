@@ -77,6 +77,11 @@ void FakeStore::spoil(const Key& key) {
   slots_.at({entry.at.segment, entry.at.slot})[sizeof(RecordHeader)] ^= std::byte{1};
 }
 
+void FakeStore::give_up(const Key& key) {
+  const auto record = index_.extract(key);
+  lost_({{key, record.mapped().at}});
+}
+
 Result<void> FakeStore::recover(const std::function<void(const DiskEntry&)>& visit) {
   constexpr std::size_t kPiece = 3;
   if (unknown()) return {};

@@ -81,6 +81,11 @@ class FakeStore final : public storage::RecordStore {
     changed_ = std::move(changed);
     if (unknown()) changed_(false, "not opened by the test");
   }
+  void on_lost(std::function<void(const std::vector<storage::LostRecord>&)> lost) override {
+    lost_ = std::move(lost);
+  }
+  // As after a sync that failed.
+  void give_up(const Key& key);
   Result<void> scrub(const Scrub& scrub, Done<void> done) override;
   storage::RecordStoreStats stats() const override { return {}; }
   // As if the index had been rebuilt from the segments.
@@ -109,6 +114,7 @@ class FakeStore final : public storage::RecordStore {
   Journal& journal_;
   bool online_ = true;
   std::function<void(bool, const std::string&)> changed_;
+  std::function<void(const std::vector<storage::LostRecord>&)> lost_;
   std::map<std::uint64_t, Operation> operations_;
   std::map<std::uint32_t, const storage::Extent*> extents_;
   std::map<At, std::vector<std::byte>> slots_;

@@ -16,7 +16,17 @@ void Faults::on_write(std::uint64_t nth, Fault fault) {
 
 void Faults::break_down(int error) {
   const std::lock_guard lock(mutex_);
-  broken_ = error;
+  broken_reads_ = broken_writes_ = broken_syncs_ = error;
+}
+
+void Faults::break_writes(int error) {
+  const std::lock_guard lock(mutex_);
+  broken_writes_ = error;
+}
+
+void Faults::break_syncs(int error) {
+  const std::lock_guard lock(mutex_);
+  broken_syncs_ = error;
 }
 
 void Faults::mend() {
@@ -49,13 +59,14 @@ std::optional<Faults::Fault> Faults::next(bool is_read) {
   auto& faults = is_read ? reads_faults_ : writes_faults_;
   const auto fault = faults.extract(is_read ? ++reads_ : ++writes_);
   started_.notify_all();
-  if (broken_ != 0) return Fault{.error = broken_};
+  const int broken = is_read ? broken_reads_ : broken_writes_;
+  if (broken != 0) return Fault{.error = broken};
   return fault ? std::optional(fault.mapped()) : std::nullopt;
 }
 
-int Faults::broken() {
+int Faults::broken_sync() {
   const std::lock_guard lock(mutex_);
-  return broken_;
+  return broken_syncs_;
 }
 
 void Faults::wait_for_pinned(std::uint64_t buffers) {
@@ -106,7 +117,7 @@ class FaultyDevice final : public BlockDevice {
   void read_impl(const Transfer& transfer) override { start(transfer, true); }
   void write_impl(const Transfer& transfer) override { start(transfer, false); }
   void sync_impl(FileId file, std::uint64_t tag) override {
-    if (const int error = faults_.broken()) {
+    if (const int error = faults_.broken_sync()) {
       kept_.push_back({tag, errno_error(Errc::io, "injected fault", error), error});
     } else {
       inner_->sync(file, tag);

@@ -31,8 +31,11 @@ class Faults {
   void on_read(std::uint64_t nth, Fault fault);
   void on_write(std::uint64_t nth, Fault fault);
 
-  // From now on every transfer and sync fails with `error`, until mend().
+  // From now on every transfer and sync fails with `error`, or those of one kind alone; until
+  // mend().
   void break_down(int error);
+  void break_writes(int error);
+  void break_syncs(int error);
   void mend();
 
   // From now on completions are kept back; release() lets all of them go and ends it.
@@ -51,7 +54,7 @@ class Faults {
   friend class FaultyDevice;
   std::optional<Fault> next(bool is_read);
   bool holding();
-  int broken();
+  int broken_sync();
   void note_pinned();
 
   std::mutex mutex_;
@@ -59,7 +62,7 @@ class Faults {
   std::map<std::uint64_t, Fault> reads_faults_, writes_faults_;
   std::uint64_t reads_ = 0, writes_ = 0, pinned_ = 0;
   bool holding_ = false;
-  int broken_ = 0;
+  int broken_reads_ = 0, broken_writes_ = 0, broken_syncs_ = 0;
   BlockDevice* device_ = nullptr;
 };
 

@@ -57,7 +57,14 @@ class BreakableFile final : public rocksdb::FSWritableFileOwnerWrapper {
     std::uint64_t bytes = 0;
     {
       const std::lock_guard lock(files_.mutex_);
-      bytes = files_.files_[path_].bytes;
+      auto& file = files_.files_[path_];
+      bytes = file.bytes;
+      if (const int error = files_.sync_error_) {
+        ++files_.failures_;
+        file.doubtful = true;
+        return failure(error);
+      }
+      if (file.doubtful) return IOStatus::OK();
     }
     const IOStatus done = sync();
     const std::lock_guard lock(files_.mutex_);

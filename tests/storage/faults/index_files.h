@@ -26,7 +26,9 @@ class IndexFiles {
   // From now on nothing is written, synced, made, renamed or removed, and every attempt ends with
   // this errno; until mend(). What is there can be read.
   void break_down(int error) noexcept { error_ = error; }
-  void mend() noexcept { error_ = 0; }
+  // The same of syncs alone: what such a sync covered no later one makes durable.
+  void break_syncs(int error) noexcept { sync_error_ = error; }
+  void mend() noexcept { error_ = sync_error_ = 0; }
   // How often something failed for it.
   std::uint64_t failures() const noexcept { return failures_; }
 
@@ -39,10 +41,11 @@ class IndexFiles {
   friend class BreakableFile;
   struct File {
     std::uint64_t bytes = 0, synced_bytes = 0;
+    bool doubtful = false;  // a sync failed
   };
   int broken() noexcept;
 
-  std::atomic<int> error_ = 0;
+  std::atomic<int> error_ = 0, sync_error_ = 0;
   std::atomic<std::uint64_t> failures_ = 0;
   std::mutex mutex_;
   std::map<std::string, File> files_;  // that were written to, by path

@@ -35,7 +35,7 @@ void write_at(const std::filesystem::path& path, std::uint64_t offset,
 void PowerCut::before_write(const std::filesystem::path& path,
                             const BlockDevice::Transfer& transfer) {
   written_.push_back({path, transfer.offset, read_at(path, transfer.offset, transfer.bytes),
-                      transfer.tag, false, false});
+                      transfer.tag, false, false, false});
   headers_.try_emplace(path);
 }
 
@@ -47,13 +47,27 @@ void PowerCut::begin_sync(const std::filesystem::path& path) {
   syncing_ = path;
   covered_.clear();
   for (std::size_t i = 0; i < written_.size(); ++i) {
-    if (written_[i].completed && written_[i].path == path) covered_.push_back(i);
+    const Written& write = written_[i];
+    if (write.completed && !write.doubtful && write.path == path) covered_.push_back(i);
   }
 }
 
 void PowerCut::end_sync(bool succeeded) {
+  if (!succeeded) {
+    for (const std::size_t i : covered_) written_[i].doubtful = true;
+  }
   if (!succeeded || frozen_) return;
-  for (const std::size_t i : covered_) written_[i].durable = true;
+  for (const std::size_t i : covered_) {
+    written_[i].durable = true;
+    // What was written over is not undone below it, doubtful or not.
+    for (std::size_t earlier = 0; earlier < i; ++earlier) {
+      Written& below = written_[earlier];
+      if (below.path == written_[i].path && below.offset == written_[i].offset &&
+          below.before.size() <= written_[i].before.size()) {
+        below.durable = true;
+      }
+    }
+  }
   headers_[syncing_] = read_at(syncing_, 0, kRecordAlignment);
 }
 

@@ -32,6 +32,7 @@ class PowerCut {
     std::uint64_t tag = 0;
     bool completed = false;
     bool durable = false;
+    bool doubtful = false;  // a sync that covered it failed: no later one says anything of it
   };
   void before_write(const std::filesystem::path& path, const BlockDevice::Transfer& transfer);
   void completed(std::uint64_t tag);

@@ -96,7 +96,7 @@ class Parts : public ::testing::Test {
     write.extent = extent->id();
     write.slot = slot;
     ++counters.writes_pending;
-    return {write, told.done(), 0, {}};
+    return {write, told.done(), 0, 0, {}};
   }
   ReadCommand read_of(const TestRecord& record, DiskLocation from, Told& told,
                       std::uint32_t slot = 1) {
@@ -177,12 +177,14 @@ class Parts : public ::testing::Test {
                                  }}};
   SegmentFiles files{shared, availability, *segments};
   IndexChanges changes{availability, *index, erasures};
-  Flushes flushes{shared, availability, files, changes};
-  Erases erases{shared, availability, changes, flushes};
+  Unsynced unsynced;
+  Flushes flushes{shared, availability, files, changes, unsynced};
+  Erases erases{shared, availability, changes, flushes, unsynced};
   RingExtents extents{shared, workers};
   Reads reads{shared, availability, extents, files, workers};
   Scrubs scrubs{shared, availability, extents.numbers(), files, workers};
-  Writes writes{shared, {availability, extents, files, changes, erases, flushes, workers}};
+  Writes writes{shared,
+                {availability, extents, files, changes, erases, flushes, unsynced, workers}};
   std::unique_ptr<Extent> extent;
   Workers workers{1};
 
