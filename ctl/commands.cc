@@ -264,6 +264,8 @@ Result<Json> flush(const Target& target) {
       target, [](wire::Message::Builder m) { m.setFlush(); },
       [](wire::Message::Reader m, Json& json) {
         json["flushed"] = m.isDone();
+        json["left_out_blocks"] = m.getLeftOut();
+        json["left_out_in_memory_blocks"] = m.getLeftOutInMemory();
         return m.isDone();
       });
 }

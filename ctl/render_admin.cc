@@ -147,8 +147,14 @@ std::string render_invalidate(const Json& invalidated) {
   return out;
 }
 
-std::string render_flush(const Json&) {
-  return "everything committed before is safe on disk, as far as it is admitted there\n";
+std::string render_flush(const Json& flushed) {
+  std::string out = "everything committed before is safe on disk, as far as it is admitted there\n";
+  if (const auto left = of(flushed, "left_out_blocks"); left != 0) {
+    out += counted(left, "block") + " left out since kvtierd started: " +
+           counted(of(flushed, "left_out_in_memory_blocks"), "block") +
+           " of them in memory, and offered again when they are used\n";
+  }
+  return out;
 }
 
 std::string render_quotas(const Json& quotas) {

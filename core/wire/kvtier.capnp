@@ -45,8 +45,7 @@ struct Message {
     scrubReply @27 :ScrubReport;
     setQuota @28 :QuotaRequest;  # answered by done
     releasePartly @29 :List(Release);  # as release, where not every block was of use; no reply
-    letGo @30 :Void;             # the client writes no more to slots that its earlier sessions had reserved; no
-                                 # reply
+    letGo @30 :Void;             # the client writes no more to slots that its earlier sessions had; no reply
     inspect @31 :InspectRequest; # answered by inspected
     inspected @32 :Inspected;
     pin @33 :PinRequest;         # answered by pinned
@@ -58,8 +57,8 @@ struct Message {
     sessions @39 :Void;          # answered by sessionsReply
     sessionsReply @40 :List(SessionInfo);
 
-    # Event, id 0: this handle's namespace was invalidated. Nothing more is found, reserved or
-    # committed under it; a client that has loaded the new weights opens it again.
+    # Event, id 0: this handle's namespace was invalidated. Nothing more is found or committed under it; a
+    # client that has loaded the new weights opens it again.
     namespaceClosed @41 :UInt32;
 
     # Event, id 0: slots are needed elsewhere. The client abandons those named that it is not filling and
@@ -71,6 +70,9 @@ struct Message {
     # has feature bit 1.
     hint @44 :Hint;
   }
+
+  leftOut @45 :UInt64;           # with a flush's done: blocks that were to go to disk since the start, and have not
+  leftOutInMemory @46 :UInt64;   # of them: in host memory, and offered again when they are used
 }
 
 # Namespaces by what is given; nothing given: all. A model is "name@revision" (the last @ counts).
@@ -100,8 +102,7 @@ struct Hello {
   gpu @3 :Data;                  # the UUID (16 bytes) of the client's GPU; empty: it has none. A GPU that
                                  # the daemon emulates has its number in the last byte, zeros before
   readOnly @4 :Bool;             # asks for no more: memory that cannot be written, and no writing requests
-  client @5 :UInt64;             # random, the same in all of one client's sessions; a new session ends its earlier
-                                 # one. 0: none
+  client @5 :UInt64;             # random, the same in a client's sessions, of which a new ends the earlier; 0: none
   lineage @6 :Data;              # as an earlier welcome had it; empty: the client has no extents
   extents @7 :List(UInt32);      # of that lineage, which the client still has mapped
   extentsReadOnly @8 :Bool;      # that they are mapped for reading alone: of use to a session of that right only
@@ -140,8 +141,7 @@ struct Hint {
   ns @0 :UInt32;
   keys @1 :Data;                 # 16 bytes a block, that follow one another in a prefix
   kind @2 :UInt8;                # 0 prefetch, 1 keep, 2 demote, 3 ended
-  tier @3 :UInt8;                # prefetch: into it, 1 alone; keep: in it, 0 or 1; demote, ended: from it and what is
-                                 # faster, 0 or 1
+  tier @3 :UInt8;                # prefetch: into it, 1; keep: in it, 0, 1; demote, ended: from it and faster ones, 0, 1
   priority @4 :UInt8;            # keep: 0 none, to 3
   seconds @5 :UInt32;            # keep: for so long; 0: no longer than by its priority
 }

@@ -66,7 +66,7 @@ Result<void> BlockCache::recover() {
   auto newest = disk_.recover();
   if (!newest) return newest.error();
   catalogue_.pass_stamp(*newest);
-  for (const auto& [id, parent] : std::exchange(owed_, {})) disk_.owed(id, parent);
+  for (const auto& [id, parent] : std::exchange(owed_, {})) disk_.owed(id);
   return {};
 }
 

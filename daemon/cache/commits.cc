@@ -38,7 +38,7 @@ bool Commits::commit(SessionId session, std::uint16_t ns, const NewBlock& block)
     taken = true;
     to_host = to_host || *tier == Tier::host;
   }
-  if (to_host) disk_.committed(id, block.parent);
+  if (to_host) disk_.committed(id);
   if (good && there_before) disk_.seen_again(id);
   return taken;
 }

@@ -270,6 +270,12 @@ void add_disks(Families& f, const Snapshot& s) {
     f.counter("kvtier_disk_writes_dropped_total", "Blocks not written to disk",
               s.disk_counts.drops[r], {{"reason", DiskTier::kDropNames[r]}});
   }
+  f.gauge("kvtier_disk_left_out_blocks",
+          "Blocks that were to be written since the start, and have not gone to disk",
+          s.left_out.blocks);
+  f.gauge("kvtier_disk_left_out_in_memory_blocks",
+          "Of those, the ones in host memory, which are offered again when they are used",
+          s.left_out.in_memory);
   f.counter("kvtier_disk_writes_moved_total", "Writes sent to another disk, theirs being offline",
             s.disk_counts.moved_writes);
   f.gauge("kvtier_disk_write_queue_blocks", "Blocks on their way to disk", s.write_queue_blocks);

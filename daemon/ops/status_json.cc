@@ -161,6 +161,8 @@ std::string status_json(const Scrape& scrape) {
                   {"faults", s.faults},
                   {"dropped_write_backs", s.told.dropped_in_all()},
                   {"dropped_disk_writes", s.disk_counts.dropped_writes},
+                  {"left_out_blocks", s.left_out.blocks},
+                  {"left_out_in_memory_blocks", s.left_out.in_memory},
                   {"write_queue_blocks", s.write_queue_blocks},
                   {"prefetching_blocks", s.prefetching_blocks},
                   {"scrub",

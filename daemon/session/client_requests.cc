@@ -252,14 +252,18 @@ void ClientRequests::do_more() {
 Result<void> ClientRequests::flush(std::uint64_t id) {
   if (*flushes_ == limits::kFlushesPerSessionMax) return malformed("too many flushes at a time");
   ++*flushes_;
-  context_.cache.flush(
-      [weak = connection_.weak_from_this(), flushes = flushes_, id](const Result<void>& result) {
-        --*flushes;
-        const auto connection = weak.lock();
-        if (!connection) return;
-        if (!result) return connection->reply_error(id, result.error());
-        connection->reply(id, [](Builder root) { root.setDone(); });
-      });
+  context_.cache.flush([weak = connection_.weak_from_this(), flushes = flushes_, id,
+                        &cache = context_.cache](const Result<void>& result) {
+    --*flushes;
+    const auto connection = weak.lock();
+    if (!connection) return;
+    if (!result) return connection->reply_error(id, result.error());
+    connection->reply(id, [left = cache.disk().left_out()](Builder root) {
+      root.setDone();
+      root.setLeftOut(left.blocks);
+      root.setLeftOutInMemory(left.in_memory);
+    });
+  });
   return {};
 }
 

@@ -56,7 +56,8 @@ struct alignas(64) Block {
   std::uint8_t device_rank : 3 = static_cast<std::uint8_t>(Rank::normal);
   std::uint8_t spoilt_bits : 3 = 0;
   std::uint8_t host_rank : 3 = static_cast<std::uint8_t>(Rank::normal);
-  bool shared : 1 = false;  // more than one user has used it
+  bool shared : 1 = false;    // more than one user has used it
+  bool left_out : 1 = false;  // in the host tier, and was to go to disk but did not
 
   // Of one that is doomed for their sake alone: its placements that do not hold. With the last of
   // them gone it is found again where else it is. Else none.

@@ -203,6 +203,7 @@ Place Catalogue::unplace(BlockId id, Tier tier, Removal why) {
   if (is_raised(block.rank(tier)) && on_raised_gone) on_raised_gone(id, tier);
   list(id, tier).remove(id);
   if (block.rank(tier) != Rank::normal) change_rank(block, tier, Rank::normal);
+  if (tier == Tier::host && block.left_out) set_left_out(id, false);
   tell_evictable(id, tier, false);
   block.tiers = block.tiers.without(tier);
   if (block.spoilt().has(tier)) {

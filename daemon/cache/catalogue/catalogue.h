@@ -129,6 +129,12 @@ class Catalogue {
   void set_loading(BlockId id, bool on) noexcept { index_[id].loading = on; }
   void set_write_queued(BlockId id, bool on) noexcept { index_[id].write_queued = on; }
   void set_stamp_dirty(BlockId id, bool on) noexcept { index_[id].stamp_dirty = on; }
+  // The block is in the host tier, with which the mark goes.
+  void set_left_out(BlockId id, bool on) noexcept {
+    left_out_ += std::uint64_t{on} - std::uint64_t{index_[id].left_out};
+    index_[id].left_out = on;
+  }
+  std::uint64_t left_out() const noexcept { return left_out_; }
   void set_last_access(BlockId id, std::uint64_t stamp) noexcept { index_[id].last_access = stamp; }
 
   // The number of the disk or GPU that the block is on in this tier, which has it; 0 in the host's.
@@ -275,6 +281,7 @@ class Catalogue {
   std::array<Lists, kTiers> lists_;
   std::array<std::uint32_t, kTiers> devices_{};  // that ever had a block: sets of bits
   std::uint32_t hidden_ = 0;                     // disks
+  std::uint64_t left_out_ = 0;                   // blocks
   static constexpr std::size_t kDevicesMax = std::max(limits::kDisksMax, limits::kGpusMax);
   std::array<std::vector<BlockId>, kDevicesMax * kRanks> touched_;  // kept for their memory
   std::array<TierCounts, kTiers> counts_;

@@ -68,7 +68,7 @@ Leases::Grant Leases::lease(SessionId session, std::uint16_t ns, std::span<const
   of_session.ids.push_back(grant.lease);
   of_session.blocks += held.size();
   leases_.emplace(grant.lease, Lease{session, ns, std::move(held), user, ahead});
-  if (!disk_.admits_second_hits()) return grant;
+  if (!disk_.minds_use()) return grant;
   for (const BlockId id : std::span(found).first(grant.slots.size())) disk_.seen_again(id);
   return grant;
 }

@@ -7,9 +7,15 @@
 namespace kvtier::daemon {
 
 // Why a block was not written to disk.
-enum class WriteDrop : std::uint8_t { queue_full, offline, no_room, readers, quota };
-inline constexpr std::array<const char*, 5> kWriteDropNames{"queue_full", "offline", "no_room",
-                                                            "readers", "quota"};
+enum class WriteDrop : std::uint8_t { queue_full, offline, no_room, readers, quota, parent };
+inline constexpr std::array<const char*, 6> kWriteDropNames{"queue_full", "offline", "no_room",
+                                                            "readers",    "quota",   "parent"};
+
+// Blocks that were to be written and were not.
+struct LeftOut {
+  std::uint64_t blocks = 0;
+  std::uint64_t in_memory = 0;  // of them: in the host tier, and offered again when they are used
+};
 
 struct DiskCounts {
   std::uint64_t failures = 0;  // reads and writes that did not hold

@@ -14,18 +14,19 @@ using storage::DiskLocation;
 
 // A free slot; or else the slot of the coldest block of this size that may go for the tenant's
 // sake, on whichever device it is. A tenant at its quota gets a slot of its own.
-std::optional<DiskRoom::Slot> DiskRoom::find(TenantId tenant, std::uint64_t record_bytes) {
+std::optional<DiskRoom::Slot> DiskRoom::find(TenantId tenant, std::uint64_t record_bytes,
+                                             BlockId keep) {
   if (over_quota(tenant, record_bytes)) {
-    const BlockId own = coldest(tenant, record_bytes, Whose::own);
+    const BlockId own = coldest(tenant, record_bytes, Whose::own, keep);
     if (own != kNoBlock && !over_quota(tenant, 0)) return take_over(own);
-    if (!evict_own(tenant, record_bytes)) return std::nullopt;
+    if (!evict_own(tenant, record_bytes, keep)) return std::nullopt;
   }
   if (auto free = free_slot(record_bytes)) return free;
   // What is guaranteed and not there yet comes from others, if they have it to give.
   const bool owed = devices_.used_by(tenant) + record_bytes <=
                     catalogue_.tenants().limits(tenant, Tier::disk).guaranteed;
-  BlockId victim = coldest(tenant, record_bytes, owed ? Whose::others : Whose::all);
-  if (victim == kNoBlock && owed) victim = coldest(tenant, record_bytes, Whose::own);
+  BlockId victim = coldest(tenant, record_bytes, owed ? Whose::others : Whose::all, keep);
+  if (victim == kNoBlock && owed) victim = coldest(tenant, record_bytes, Whose::own, keep);
   if (victim == kNoBlock) return std::nullopt;
   // This record takes the victim's slot all the same: the segment has gone only later.
   if (!emptying_ && look_again_in_-- == 0) {
@@ -36,17 +37,23 @@ std::optional<DiskRoom::Slot> DiskRoom::find(TenantId tenant, std::uint64_t reco
   return take_over(victim);
 }
 
-BlockId DiskRoom::coldest(TenantId tenant, std::uint64_t record_bytes, Whose whose) const {
+// The one after it in its order, in place of that which is to stay.
+BlockId DiskRoom::other_than(BlockId keep, BlockId id) const noexcept {
+  return id == kNoBlock || id != keep ? id : catalogue_.evicted_after(id, Tier::disk);
+}
+
+BlockId DiskRoom::coldest(TenantId tenant, std::uint64_t record_bytes, Whose whose,
+                          BlockId keep) const {
   BlockId victim = kNoBlock;
   for (std::uint32_t number = 0; number < devices_.size(); ++number) {
-    const BlockId found =
-        catalogue_.coldest(Tier::disk, record_bytes, number, [&](const Order& order) {
+    const BlockId found = other_than(
+        keep, catalogue_.coldest(Tier::disk, record_bytes, number, [&](const Order& order) {
           const bool own = order.tenant == tenant;
           return devices_.is_online(order) &&
                  (whose == Whose::all || own == (whose == Whose::own)) &&
                  catalogue_.tenants().may_take(tenant, order.tenant, Tier::disk,
                                                devices_.used_by(order.tenant), record_bytes);
-        });
+        }));
     if (found == kNoBlock) continue;
     if (victim == kNoBlock ||
         catalogue_.block(found).last_access < catalogue_.block(victim).last_access) {
@@ -96,11 +103,11 @@ std::uint64_t DiskRoom::allowance(TenantId tenant) const noexcept {
 
 // Makes room below the tenant's quota among its blocks of whatever size. Their slots are free once
 // the index has forgotten them.
-bool DiskRoom::evict_own(TenantId tenant, std::uint64_t record_bytes) {
+bool DiskRoom::evict_own(TenantId tenant, std::uint64_t record_bytes, BlockId keep) {
   for (std::uint32_t evicted = 0; over_quota(tenant, record_bytes); ++evicted) {
-    const BlockId id = catalogue_.coldest(Tier::disk, [&](const Order& order) {
+    const BlockId id = other_than(keep, catalogue_.coldest(Tier::disk, [&](const Order& order) {
       return order.tenant == tenant && devices_.is_online(order);
-    });
+    }));
     if (id == kNoBlock || evicted == limits::kEvictionsForRoomMax) return false;
     devices_.forget({&id, 1}, Removal::quota);
   }

@@ -30,8 +30,9 @@ class DiskRoom {
     storage::DiskLocation at;
     std::optional<Key> replaces;  // whose entry on disk goes with the write
   };
-  // None: not now. Then more() says whether there may be later.
-  std::optional<Slot> find(TenantId tenant, std::uint64_t record_bytes);
+  // None: not now. Then more() says whether there may be later. `keep` does not go for it: the
+  // block before it in its prefix, without which it would be of no use.
+  std::optional<Slot> find(TenantId tenant, std::uint64_t record_bytes, BlockId keep = kNoBlock);
   // Whether a segment is being emptied, this one's or another's, so that on_room follows.
   bool more(TenantId tenant, std::uint64_t record_bytes) {
     return emptying_ || empty_a_segment_for(tenant, record_bytes, kWhenever);
@@ -43,10 +44,11 @@ class DiskRoom {
 
  private:
   enum class Whose { own, others, all };
-  BlockId coldest(TenantId tenant, std::uint64_t record_bytes, Whose whose) const;
+  BlockId coldest(TenantId tenant, std::uint64_t record_bytes, Whose whose, BlockId keep) const;
+  BlockId other_than(BlockId keep, BlockId id) const noexcept;
   std::optional<Slot> free_slot(std::uint64_t record_bytes);
   Slot take_over(BlockId victim);
-  bool evict_own(TenantId tenant, std::uint64_t record_bytes);
+  bool evict_own(TenantId tenant, std::uint64_t record_bytes, BlockId keep);
   struct Segment {
     std::uint32_t device, number;
   };

@@ -75,11 +75,12 @@ class DiskTier {
 
   // ---- records that are written (WriteThrough)
 
-  void committed(BlockId id, const Key& parent) { writes_.committed(id, parent); }
+  void committed(BlockId id) { writes_.committed(id); }
   void seen_again(BlockId id) { writes_.seen_again(id); }
   void demoted(BlockId id) { writes_.demoted(id); }
-  bool admits_second_hits() const noexcept { return writes_.admits_second_hits(); }
-  void owed(BlockId id, const Key& parent) { writes_.owed(id, parent); }
+  bool minds_use() const noexcept { return writes_.minds_use(); }
+  void owed(BlockId id) { writes_.owed(id); }
+  LeftOut left_out() const noexcept { return writes_.left_out(); }
   void flush(std::function<void(Result<void>)> done) { writes_.flush(std::move(done)); }
   std::size_t queued() const noexcept { return writes_.queued(); }
   std::uint64_t queued_bytes() const noexcept { return writes_.queued_bytes(); }

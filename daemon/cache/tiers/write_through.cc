@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -26,26 +27,29 @@ WriteThrough::WriteThrough(Options options, Catalogue& catalogue, MemoryTier& ho
 
 // ---- who is admitted
 
-void WriteThrough::committed(BlockId id, const Key& parent) {
-  if (options_.admission == Admission::all) queue(id, parent);
+void WriteThrough::committed(BlockId id) {
+  if (options_.admission == Admission::all) offer(id);
 }
 
 void WriteThrough::seen_again(BlockId id) {
   const Block& block = catalogue_.block(id);
-  if (!admits_second_hits() || !block.tiers.has(Tier::host) || block.doomed) return;
-  const Place at = block.places[index_of(Tier::host)];
-  queue(id, host_.table(at).entry(at.slot).parent);
+  if (!block.tiers.has(Tier::host) || block.doomed) return;
+  if (options_.admission == Admission::second_hit ||
+      (options_.admission == Admission::all && block.left_out)) {
+    offer(id);
+  }
 }
 
 void WriteThrough::demoted(BlockId id) {
   const Block& block = catalogue_.block(id);
   if (options_.admission != Admission::none && block.tiers.has(Tier::host) && !block.doomed)
-    queue(id, catalogue_.parent(id));
+    offer(id);
 }
 
-void WriteThrough::owed(BlockId id, const Key& parent) {
+void WriteThrough::owed(BlockId id) {
+  if (catalogue_.block(id).write_queued) return;  // another that was owed took it along
   note_owed(id, false);
-  if (options_.admission != Admission::none) queue(id, parent);
+  if (options_.admission != Admission::none) offer(id, Offered::again);
 }
 
 void WriteThrough::note_owed(BlockId id, bool owed) noexcept {
@@ -53,23 +57,87 @@ void WriteThrough::note_owed(BlockId id, bool owed) noexcept {
   host_.table(at).set_flags(at.slot, owed ? storage::kDiskOwed : 0);
 }
 
-void WriteThrough::queue(BlockId id, const Key& parent) {
+// The block, and before it those of its prefix that are neither on disk nor on their way there.
+void WriteThrough::offer(BlockId id, Offered how) {
   if (devices_.size() == 0) return;
   const Block& block = catalogue_.block(id);
   if (block.write_queued || block.tiers.has(Tier::disk)) return;
-  const std::uint64_t bytes = catalogue_.record_bytes(id);
-  // One block may always wait, however small the bound.
-  const bool room = queued() < options_.queue_max &&
-                    (queued() == 0 || queued_bytes_ + bytes <= options_.queue_bytes_max);
-  if (!room) return drop(WriteDrop::queue_full);
-  if (!devices_.any_online()) return drop(WriteDrop::offline);
-  if (!catalogue_.hold(id, Tier::host)) return drop(WriteDrop::readers);
-  queued_bytes_ += bytes;
+  if (const auto why = gather(id, how)) return leave_out(id, *why);
+  for (const BlockId next : std::ranges::reverse_view(gathered_)) {
+    if (!enqueue(next)) return leave_out(id, WriteDrop::readers);
+  }
+  pump();
+}
+
+// Sets `gathered_`, or says why the block cannot be written.
+std::optional<WriteDrop> WriteThrough::gather(BlockId id, Offered how) {
+  if (!devices_.any_online()) return WriteDrop::offline;
+  const std::uint64_t bytes = catalogue_.record_bytes(id);  // of each: one namespace has one size
+  gathered_.clear();
+  for (BlockId at = id;;) {
+    gathered_.push_back(at);
+    const Key& key = catalogue_.parent(at);
+    const BlockId parent = key.is_zero() ? kNoBlock : catalogue_.find(catalogue_.block(id).ns, key);
+    const bool follows = parent != kNoBlock && catalogue_.block(parent).write_queued;
+    const bool to_the_brim = how == Offered::again || (follows && gathered_.size() == 1);
+    if (!has_room(gathered_.size(), gathered_.size() * bytes, to_the_brim))
+      return WriteDrop::queue_full;
+    if (key.is_zero() || follows) return std::nullopt;
+    if (parent == kNoBlock) return WriteDrop::parent;
+    const Block& before = catalogue_.block(parent);
+    if (before.tiers.has(Tier::disk)) return std::nullopt;
+    if (!before.tiers.has(Tier::host)) return WriteDrop::parent;
+    at = parent;
+  }
+}
+
+// One block may always wait, however small the bound.
+bool WriteThrough::has_room(std::size_t blocks, std::uint64_t bytes,
+                            bool to_the_brim) const noexcept {
+  if (queued() == 0 && blocks == 1) return options_.queue_max > 0;
+  const bool is_short =
+      2 * queued() < options_.queue_max && 2 * queued_bytes_ < options_.queue_bytes_max;
+  return (to_the_brim || is_short) && queued() + blocks <= options_.queue_max &&
+         queued_bytes_ + bytes <= options_.queue_bytes_max;
+}
+
+bool WriteThrough::enqueue(BlockId id) {
+  if (!catalogue_.hold(id, Tier::host)) return false;
+  if (catalogue_.block(id).left_out) {
+    catalogue_.set_left_out(id, false);
+    --left_out_;
+  }
+  queued_bytes_ += catalogue_.record_bytes(id);
   catalogue_.set_write_queued(id, true);
   note_owed(id, true);
-  queue_.push_back({id, parent, next_ticket_++});
+  queue_.push_back({id, catalogue_.parent(id), next_ticket_++});
   KVTIER_POINT("daemon.write.queued");
-  pump();
+  return true;
+}
+
+// kNoBlock where there is none, or where the block is the first of its prefix.
+BlockId WriteThrough::parent_of(BlockId id) const noexcept {
+  const Key& key = catalogue_.parent(id);
+  return key.is_zero() ? kNoBlock : catalogue_.find_any(key);
+}
+
+bool WriteThrough::is_behind_its_parent(BlockId id) const noexcept {
+  if (catalogue_.parent(id).is_zero()) return true;
+  const BlockId parent = parent_of(id);
+  return parent != kNoBlock &&
+         (catalogue_.block(parent).tiers.has(Tier::disk) || catalogue_.block(parent).write_queued);
+}
+
+// It has a host placement.
+void WriteThrough::leave_out(BlockId id, WriteDrop why) {
+  if (!catalogue_.block(id).left_out) drop(why);
+  mark_left_out(id);
+}
+
+void WriteThrough::mark_left_out(BlockId id) {
+  if (catalogue_.block(id).left_out) return;
+  catalogue_.set_left_out(id, true);
+  ++left_out_;
 }
 
 // ---- on its way
@@ -87,9 +155,13 @@ void WriteThrough::pump() {
 
 // False: not now; a completion will pump again. `next` is the head of the queue.
 bool WriteThrough::submit(const Waiting& next) {
+  if (!is_behind_its_parent(next.block)) {
+    give_up(next, WriteDrop::parent);
+    return true;
+  }
   const std::uint64_t bytes = catalogue_.record_bytes(next.block);
   const TenantId tenant = catalogue_.tenant(next.block);
-  const auto slot = room_.find(tenant, bytes);
+  const auto slot = room_.find(tenant, bytes, parent_of(next.block));
   if (!slot) {
     // One tenant that cannot make room below its quota keeps nobody waiting.
     if (room_.over_quota(tenant, bytes)) {
@@ -166,6 +238,7 @@ void WriteThrough::given_up(BlockId id, std::uint32_t device, DiskLocation at) {
 
 void WriteThrough::settle(const Writing& done) {
   if (!*done.result) return not_written(done);
+  if (!is_behind_its_parent(done.what.block)) return take_back(done);
   DiskDevice& on = devices_[done.slot.device];
   on.write_settled();
   on.set_block(done.slot.at, done.what.block);
@@ -176,6 +249,14 @@ void WriteThrough::settle(const Writing& done) {
 }
 
 // ---- what fails
+
+// It was written, but its parent failed.
+void WriteThrough::take_back(const Writing& done) {
+  devices_.subtract_usage(catalogue_.tenant(done.what.block),
+                          catalogue_.record_bytes(done.what.block));
+  give_back(done.what, done.slot, true);
+  give_up(done.what, WriteDrop::parent);
+}
 
 void WriteThrough::not_written(const Writing& done) {
   DiskDevice& on = devices_[done.slot.device];
@@ -188,17 +269,27 @@ void WriteThrough::not_written(const Writing& done) {
     return;
   }
   ++counts_.failures;
+  spdlog::warn("disk tier: block {} was not written: {}",
+               to_hex(catalogue_.block(done.what.block).key), done.result->error().message);
   // Only the device's own failure speaks against the slot; a record that its client scribbled over,
   // or a full index, does not.
   if (code == Errc::io) {
     ++on.counts.failures;
     on.space().retire(done.slot.at);
+    if (!done.what.failed) return write_again(done.what);
   } else {
     give_back(done.what, done.slot, false);
   }
-  spdlog::warn("disk tier: block {} was not written: {}",
-               to_hex(catalogue_.block(done.what.block).key), done.result->error().message);
+  mark_left_out(done.what.block);
   let_go(done.what);
+}
+
+// Once, for what follows it in its prefix would be of no use: the slot was bad, or the device is,
+// which others find too.
+void WriteThrough::write_again(const Waiting& what) {
+  Waiting again = what;
+  again.failed = true;
+  put_back(again);
 }
 
 // Back to its place in the queue.
@@ -206,9 +297,13 @@ bool WriteThrough::move_elsewhere(const Waiting& what) {
   if (!devices_.any_online() || what.attempts + 1 >= devices_.size()) return false;
   Waiting again = what;
   ++again.attempts;
-  queue_.insert(std::ranges::upper_bound(queue_, again.ticket, {}, &Waiting::ticket), again);
+  put_back(again);
   ++counts_.moved_writes;
   return true;
+}
+
+void WriteThrough::put_back(const Waiting& what) {
+  queue_.insert(std::ranges::upper_bound(queue_, what.ticket, {}, &Waiting::ticket), what);
 }
 
 // Whether the device has, or is about to get, the block of this key.
@@ -246,7 +341,7 @@ void WriteThrough::drop(WriteDrop why) noexcept {
 }
 
 void WriteThrough::give_up(const Waiting& dropped, WriteDrop why) {
-  drop(why);
+  leave_out(dropped.block, why);
   let_go(dropped);
 }
 

@@ -2,11 +2,16 @@
 // what becomes of a write that fails. Owned by the control thread; the I/O is the stores'.
 //
 // A block in the queue holds its host placement until it is written or given up, so its bytes stay,
-// and its slot's table says that it is owed to the disk, so that a daemon after this one knows. The
-// queue has a bound, in blocks and in bytes; nobody waits for it, and what does not fit is dropped
-// and counted. Writes are settled in the order in which they were queued, which is the order of the
-// blocks in their prefixes and so keeps the eviction order right. Each device may fail a block
-// once.
+// and its slot's table says that it is owed to the disk, so that a daemon after this one knows.
+// Writes are settled in the order in which they were queued, which is the order of the blocks in
+// their prefixes and so keeps the eviction order right. Each device may fail a block once.
+//
+// A record is of use only with all that come before it in its prefix, so a block goes to disk
+// behind its parent: that is on disk, or goes before it. One whose parents are in memory alone
+// takes them along. The queue has a bound, in blocks and in bytes; nobody waits for it. What
+// follows a block in the queue may fill it, and else it takes nothing any more from its middle on:
+// under overload some prompts are written whole and others not at all. What is left out is counted
+// and marked, and offered again when it is used again and the queue is short.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +19,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "daemon/cache/tiers/disk_counts.h"
 #include "daemon/cache/tiers/disk_room.h"
@@ -37,22 +43,29 @@ class WriteThrough {
   WriteThrough(const WriteThrough&) = delete;
 
   // The block, which has a host placement, was committed: it is written if all are admitted.
-  void committed(BlockId id, const Key& parent);
-  // The block was leased or committed again.
+  void committed(BlockId id);
+  // The block was leased or committed again; those before it in its prefix first.
   void seen_again(BlockId id);
+  // Whether seen_again() does anything for any block.
+  bool minds_use() const noexcept {
+    return options_.admission == Admission::second_hit ||
+           (options_.admission == Admission::all && catalogue_.left_out() != 0);
+  }
   // The block will be needed, but not soon: it is written where the disk tier takes anything.
   void demoted(BlockId id);
-  bool admits_second_hits() const noexcept { return options_.admission == Admission::second_hit; }
   // What the store wrote of the block has been lost again (RecordStore::on_lost): it counts as a
   // write that was cut off, where it is not settled yet.
   void given_up(BlockId id, std::uint32_t device, storage::DiskLocation at);
   // The block, which has a host placement, waited for the disk when an earlier daemon ended.
-  void owed(BlockId id, const Key& parent);
+  void owed(BlockId id);
 
   // `done` once every block queued before is written or given up, and all of it is on stable
   // storage. Errors: those of the stores; unavailable where a device went offline with writes not
   // yet stable.
   void flush(std::function<void(Result<void>)> done);
+
+  // Blocks that were left out since the start and have not gone to disk since.
+  LeftOut left_out() const noexcept { return {left_out_, catalogue_.left_out()}; }
 
   std::size_t queued() const noexcept { return queue_.size() + writing_.size(); }
   std::uint64_t queued_bytes() const noexcept { return queued_bytes_; }
@@ -68,6 +81,7 @@ class WriteThrough {
     Key parent;
     std::uint64_t ticket;
     std::uint32_t attempts = 0;  // devices that went offline with it
+    bool failed = false;         // a device has failed it
   };
   struct Writing {
     Waiting what;
@@ -80,14 +94,25 @@ class WriteThrough {
     std::function<void(Result<void>)> done;
   };
 
-  void queue(BlockId id, const Key& parent);
+  enum class Offered { anew, again };  // again: by a daemon that had room for all it had queued
+  void offer(BlockId id, Offered how = Offered::anew);
+  std::optional<WriteDrop> gather(BlockId id, Offered how);
+  bool has_room(std::size_t blocks, std::uint64_t bytes, bool to_the_brim) const noexcept;
+  bool enqueue(BlockId id);
+  BlockId parent_of(BlockId id) const noexcept;
+  bool is_behind_its_parent(BlockId id) const noexcept;
+  void leave_out(BlockId id, WriteDrop why);
+  void mark_left_out(BlockId id);
   void pump();
   bool submit(const Waiting& next);
   Result<void> send(const Waiting& next, const DiskRoom::Slot& slot);
   void written(std::uint64_t ticket, const Result<void>& result);
   void settle(const Writing& done);
   void not_written(const Writing& done);
+  void take_back(const Writing& done);
+  void write_again(const Waiting& what);
   bool move_elsewhere(const Waiting& what);
+  void put_back(const Waiting& what);
   void give_back(const Waiting& what, const DiskRoom::Slot& slot, bool perhaps_written);
   bool on_or_to(std::uint32_t number, const Key& key) const noexcept;
   void drop(WriteDrop why) noexcept;
@@ -109,6 +134,8 @@ class WriteThrough {
   bool pumping_ = false;
   std::deque<Flush> flushes_;
   std::uint64_t queued_bytes_ = 0;
+  std::vector<BlockId> gathered_;  // what goes with a block, the last of the prefix first
+  std::uint64_t left_out_ = 0;
 };
 
 }  // namespace kvtier::daemon

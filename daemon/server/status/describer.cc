@@ -109,6 +109,7 @@ Snapshot Describer::common() const {
   s.turn_longest = of_.turns.longest();
   s.turn_longest_cpu = of_.turns.longest_cpu();
   s.disk_counts = cache().disk().counts();
+  s.left_out = cache().disk().left_out();
   s.write_queue_blocks = cache().disk().queued();
   s.write_queue_bytes = cache().disk().queued_bytes();
   s.hints = cache().hints().counts();

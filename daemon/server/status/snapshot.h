@@ -132,6 +132,7 @@ struct Snapshot {
   Histogram reuse_gap, turns_us;
   std::chrono::microseconds turn_longest{}, turn_longest_cpu{};  // of the last 30 to 60 seconds
   DiskTier::Counts disk_counts;
+  LeftOut left_out;
   std::uint64_t write_queue_blocks = 0, write_queue_bytes = 0;
   ClientTold told;
   HintCounts hints;

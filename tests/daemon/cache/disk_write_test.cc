@@ -6,7 +6,7 @@ namespace {
 
 class DiskWriteTest : public ::testing::Test {
  protected:
-  explicit DiskWriteTest(const CacheSizes& sizes = {.write_queue_max = 4,
+  explicit DiskWriteTest(const CacheSizes& sizes = {.write_queue_max = 6,
                                                     .writes_submitted_max = 2})
       : cache(sizes), ns(cache.open(small_namespace("m"))) {}
 
@@ -21,13 +21,13 @@ class DiskWriteTest : public ::testing::Test {
 };
 
 TEST_F(DiskWriteTest, writes_past_the_queue_are_dropped_and_counted) {
-  const auto prefix = cache.prefix(ns, 6, 1);
-  ASSERT_EQ(cache.put_all(ns, prefix), 6U);
-  EXPECT_EQ(cache->disk().queued(), 4U);
+  const auto prefix = cache.prefix(ns, 8, 1);
+  ASSERT_EQ(cache.put_all(ns, prefix), 8U);
+  EXPECT_EQ(cache->disk().queued(), 6U);
   EXPECT_EQ(cache.store().under_way().size(), 2U);
   EXPECT_EQ(cache->disk().counts().dropped_writes, 2U);
   cache.store().complete_all();
-  EXPECT_EQ(cache->catalogue().counts(Tier::disk).blocks, 4U);
+  EXPECT_EQ(cache->catalogue().counts(Tier::disk).blocks, 6U);
 }
 
 TEST_F(DiskWriteTest, a_block_being_written_stays_in_the_host_tier_until_it_is_safe) {

@@ -94,7 +94,7 @@ TEST_F(CacheModelTest, with_a_short_write_queue_writes_are_dropped_as_the_model_
 
 TEST_F(CacheModelTest, with_two_disks_that_come_and_go_the_cache_does_exactly_what_the_model_does) {
   Seen seen;
-  for (std::uint32_t seed = 301; seed <= 330 && !HasFailure(); ++seed) {
+  for (std::uint32_t seed = 301; seed <= 345 && !HasFailure(); ++seed) {
     run({.seed = seed, .sizes = {.disk_slots = 48, .disks = 2}}, 4000, seen);
   }
   EXPECT_GT(seen.moved_writes, 100U);

@@ -173,13 +173,17 @@ class TenantRun {
     }
   }
 
-  // Whoever did not act has at least what it had, or what is guaranteed.
+  // Whoever did not act has at least what it had, or what is guaranteed. What was written behind a
+  // block that has gone meanwhile is not kept.
   void check_guarantees(std::optional<TenantId> actor) {
     const Usage now = usage();
+    const std::uint64_t without_parent =
+        cache_->disk().counts().drops[static_cast<std::size_t>(WriteDrop::parent)];
+    const bool taken_back = std::exchange(without_parent_, without_parent) != without_parent;
     for (const auto& [of, bytes] : now) {
       const auto& [tier, tenant] = of;
       // Room on disk is made for whoever's block is next in the queue.
-      if (tenant == actor || (tier == Tier::disk && tenant != 1)) continue;
+      if (tenant == actor || (tier == Tier::disk && (tenant != 1 || taken_back))) continue;
       // A disk read that ended for nobody frees its slot.
       if (!actor && tier != Tier::disk) continue;
       const std::uint64_t guaranteed =
@@ -194,6 +198,7 @@ class TenantRun {
   std::vector<std::uint16_t> namespaces_;
   std::map<SlotName, std::uint16_t> reserved_;
   std::vector<LeaseId> leases_;
+  std::uint64_t without_parent_ = 0;
   Usage before_;
 };
 

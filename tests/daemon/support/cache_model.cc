@@ -33,6 +33,7 @@ void CacheModel::unplace(const Key& key, Tier tier) {
     fault(name(key), " taken from ", kvtier::name(tier), " under a hold");
   std::erase(order(key, tier), key);
   block.copies.erase(tier);
+  if (tier == Tier::host) block.left_out = false;
   if (block.spoilt.has(tier)) {
     block.spoilt = block.spoilt.without(tier);
     block.doomed = !block.spoilt.empty();
@@ -312,7 +313,7 @@ void CacheModel::commit(SessionId session, std::uint16_t ns, const TestBlock& bl
       give_back(reserved.tier);
       continue;
     }
-    if (there == nullptr) blocks_[block.key()] = {block, ns, {}, false, false, false};
+    if (there == nullptr) blocks_[block.key()] = {block, ns, {}, false, false, false, {}, false};
     place(block.key(), reserved.tier, place_named(slots[i]), block.identity.parent);
     expected = true;
     to_host = to_host || reserved.tier == Tier::host;

@@ -12,10 +12,15 @@
 //    if that is in the order, as the newest otherwise;
 //  - a lease's grant and its end make the prefix's placements the newest, the head newer than the
 //  tail;
-//  - room is a free slot, or else the oldest placement of the same size;
+//  - room is a free slot, or else the oldest placement of the same size, which on disk is never the
+//    parent of what comes;
 //  - a committed host block is written to disk in the order of commits, holding its host placement;
 //  with
-//    second_hit, one that is leased or committed again while it is in the host tier;
+//    second_hit, one that is leased or committed again while it is in the host tier; either behind
+//    its parents, which go along from the host tier, or not at all;
+//  - a block that follows another in the queue may fill it, any other comes while it is half empty;
+//  what is
+//    left out is offered again when it is used again;
 //  - a disk that is offline keeps its blocks, but nobody is told of them; writes that it fails go
 //  to another
 //    disk once;
@@ -40,6 +45,7 @@ class CacheModel {
       : cache_(cache),
         one_size_(one_size),
         write_queue_max_(sizes.write_queue_max),
+        write_queue_bytes_max_(sizes.host_slots * kRecordBytes),
         writes_submitted_max_(sizes.writes_submitted_max),
         second_hit_(sizes.admission == Admission::second_hit),
         disks_(sizes.disks, {sizes.disk_slots}) {
@@ -111,11 +117,13 @@ class CacheModel {
     std::map<Tier, Copy> copies;
     bool loading = false, writing = false, doomed = false;
     TierSet spoilt{};
+    bool left_out = false;
   };
   struct Waiting {
     Key key;
     std::uint64_t ticket;
     std::uint32_t attempts = 0;
+    bool failed = false;
   };
   struct Writing {
     Waiting what;
@@ -141,6 +149,7 @@ class CacheModel {
     if (faults_.size() < 20) faults_.push_back(text.str());
   }
   std::string name(const Key& key) const { return to_hex(key).substr(0, 8); }
+  std::uint64_t size_of(const Key& key) const { return size_of(blocks_.at(key)); }
   std::uint64_t size_of(const MBlock& block) const {
     return cache_.known(block.ns).layout.record_bytes;
   }
@@ -181,9 +190,17 @@ class CacheModel {
   bool start_load(const Key& key);
   void landed(const Key& key, FakeStore::Fate fate);
   void write_through(const Key& key);
+  std::vector<Key> what_goes_with(const Key& key) const;
+  bool fits_the_queue(std::size_t blocks, std::uint64_t bytes, bool follows) const;
+  std::uint64_t waiting_bytes() const;
+  bool is_behind_its_parent(const Key& key) const;
+  void leave_out(const Key& key);
+  void put_back(const Waiting& what);
+  void free_slot_of(const Writing& done, bool perhaps_written);
   void seen_again(const Key& key);
   void pump();
   bool submit(const Waiting& next);
+  std::optional<Key> victim_in(const Order& order, const Key& comes) const;
   void not_written(const Writing& done);
   void settle_writes();
   void let_go(const Key& key);
@@ -205,7 +222,9 @@ class CacheModel {
 
   TestCache& cache_;
   const bool one_size_;
-  const std::uint32_t write_queue_max_, writes_submitted_max_;
+  const std::uint32_t write_queue_max_;
+  const std::uint64_t write_queue_bytes_max_;
+  const std::uint32_t writes_submitted_max_;
   const bool second_hit_;
   std::vector<Disk> disks_;
   std::array<std::int64_t, 2> free_{};  // slots of memory; one size only

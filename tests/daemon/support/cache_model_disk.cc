@@ -25,20 +25,74 @@ void CacheModel::health(std::uint32_t disk, bool online) {
 }
 
 void CacheModel::seen_again(const Key& key) {
-  if (second_hit_ && blocks_.at(key).copies.contains(Tier::host)) write_through(key);
+  const MBlock& block = blocks_.at(key);
+  if (block.copies.contains(Tier::host) && (second_hit_ || block.left_out)) write_through(key);
 }
 
 void CacheModel::write_through(const Key& key) {
-  MBlock& block = blocks_.at(key);
+  const MBlock& block = blocks_.at(key);
   if (block.writing || block.copies.contains(Tier::disk)) return;
-  if (waiting_writes() >= write_queue_max_ || !any_online()) {
-    ++dropped_writes_;
-    return;
+  const std::vector<Key> going = what_goes_with(key);
+  if (going.empty()) return leave_out(key);
+  for (auto next = going.rbegin(); next != going.rend(); ++next) {
+    hold(*next, Tier::host);
+    blocks_.at(*next).writing = true;
+    blocks_.at(*next).left_out = false;
+    queue_.push_back({*next, next_ticket_++});
   }
-  hold(key, Tier::host);
-  block.writing = true;
-  queue_.push_back({key, next_ticket_++});
   pump();
+}
+
+// The block first, then those before it; nothing where it cannot go.
+std::vector<Key> CacheModel::what_goes_with(const Key& key) const {
+  if (!any_online()) return {};
+  std::vector<Key> going;
+  for (Key at = key;;) {
+    going.push_back(at);
+    const MBlock& block = blocks_.at(at);
+    const Key parent = block.block.identity.parent;
+    const auto found = blocks_.find(parent);
+    const MBlock* up =
+        found == blocks_.end() || found->second.ns != block.ns || found->second.doomed
+            ? nullptr
+            : &found->second;
+    const bool follows = up != nullptr && up->writing;
+    if (!fits_the_queue(going.size(), going.size() * size_of(key), follows && going.size() == 1))
+      return {};
+    if (parent.is_zero() || follows) return going;
+    if (up == nullptr) return {};
+    if (up->copies.contains(Tier::disk)) return going;
+    if (!up->copies.contains(Tier::host)) return {};
+    at = parent;
+  }
+}
+
+bool CacheModel::fits_the_queue(std::size_t blocks, std::uint64_t bytes, bool follows) const {
+  if (waiting_writes() == 0 && blocks == 1) return true;
+  const bool half_empty =
+      waiting_writes() * 2 < write_queue_max_ && waiting_bytes() * 2 < write_queue_bytes_max_;
+  return (follows || half_empty) && waiting_writes() + blocks <= write_queue_max_ &&
+         waiting_bytes() + bytes <= write_queue_bytes_max_;
+}
+
+std::uint64_t CacheModel::waiting_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const Waiting& waiting : queue_) bytes += size_of(waiting.key);
+  for (const auto& [ticket, writing] : writing_) bytes += size_of(writing.what.key);
+  return bytes;
+}
+
+bool CacheModel::is_behind_its_parent(const Key& key) const {
+  const Key& parent = blocks_.at(key).block.identity.parent;
+  if (parent.is_zero()) return true;
+  const auto up = blocks_.find(parent);
+  return up != blocks_.end() && (up->second.copies.contains(Tier::disk) || up->second.writing);
+}
+
+void CacheModel::leave_out(const Key& key) {
+  MBlock& block = blocks_.at(key);
+  if (!block.left_out) ++dropped_writes_;
+  block.left_out = true;
 }
 
 void CacheModel::pump() {
@@ -49,9 +103,22 @@ void CacheModel::pump() {
   }
 }
 
+// The oldest, but for the parent of the block for which it goes.
+std::optional<Key> CacheModel::victim_in(const Order& order, const Key& comes) const {
+  const Key& parent = blocks_.at(comes).block.identity.parent;
+  const auto found =
+      std::find_if(order.rbegin(), order.rend(), [&](const Key& key) { return key != parent; });
+  return found == order.rend() ? std::nullopt : std::optional(*found);
+}
+
 // False: it waits on.
 bool CacheModel::submit(const Waiting& next) {
   const Key& key = next.key;
+  if (!is_behind_its_parent(key)) {
+    leave_out(key);
+    let_go(key);
+    return true;
+  }
   const std::uint64_t bytes = size_of(blocks_.at(key));
   const bool free =
       std::ranges::any_of(disks_, [](const Disk& d) { return d.online && d.free > 0; });
@@ -61,11 +128,11 @@ bool CacheModel::submit(const Waiting& next) {
     const Block* now = cache_.find(key);
     bool room = free;
     for (std::uint32_t d = 0; d < disks_.size(); ++d)
-      room = room || (disks_[d].online && !orders_[{Tier::disk, d, bytes}].empty());
+      room = room || (disks_[d].online && victim_in(orders_[{Tier::disk, d, bytes}], key));
     if (one_size_ && room) fault(name(key), " was not written though there is room");
     if (any_online() && (one_size_ ? !writing_.empty() : (now != nullptr && now->write_queued)))
       return false;
-    ++dropped_writes_;
+    leave_out(key);
     let_go(key);
     return true;
   }
@@ -77,7 +144,7 @@ bool CacheModel::submit(const Waiting& next) {
   if (one_size_ && write.replaces.has_value() == free)
     fault("a victim though there is room, or none");
   if (write.replaces) {
-    if (victims.empty() || victims.back() != *write.replaces) {
+    if (victim_in(victims, key) != write.replaces) {
       fault(name(*write.replaces), " replaced on disk, not the oldest there");
       return true;
     }
@@ -89,7 +156,7 @@ bool CacheModel::submit(const Waiting& next) {
     writing_[next.ticket] = {next, write.device, std::nullopt, write.replaces};
     return true;
   }
-  ++dropped_writes_;
+  leave_out(key);
   let_go(key);
   if (write.replaces) {
     erase_on_disk(write.device, {*write.replaces}, 1);
@@ -108,6 +175,12 @@ void CacheModel::settle_writes() {
       not_written(done);
       continue;
     }
+    if (!is_behind_its_parent(key)) {
+      free_slot_of(done, true);
+      leave_out(key);
+      let_go(key);
+      continue;
+    }
     // Its place is the daemon's choice; a block that goes at once is not seen there any more.
     const Block* now = cache_.find(key);
     Place at = disk_place(done.disk, {(1U << limits::kDiskSegmentBits) - 1, 0});
@@ -120,25 +193,36 @@ void CacheModel::settle_writes() {
 
 void CacheModel::not_written(const Writing& done) {
   const Key& key = done.what.key;
-  const bool cut_off = *done.fate == Fate::unavailable;
+  if (*done.fate == Fate::unavailable) {
+    free_slot_of(done, true);
+    if (any_online() && done.what.attempts + 1 < disks_.size())
+      return put_back({key, done.what.ticket, done.what.attempts + 1, done.what.failed});
+    leave_out(key);
+    return let_go(key);
+  }
+  if (*done.fate == Fate::io) {
+    ++retired_;
+    if (!done.what.failed) return put_back({key, done.what.ticket, done.what.attempts, true});
+  } else {
+    free_slot_of(done, false);
+  }
+  blocks_.at(key).left_out = true;
+  let_go(key);
+}
+
+void CacheModel::put_back(const Waiting& what) {
+  queue_.insert(std::ranges::upper_bound(queue_, what.ticket, {}, &Waiting::ticket), what);
+}
+
+// At once, or once what may be indexed there is so no more.
+void CacheModel::free_slot_of(const Writing& done, bool perhaps_written) {
   const bool anew = done.replaces && on_or_to_disk(done.disk, *done.replaces);
   std::vector<Key> erased;
   if (done.replaces && !anew) erased.push_back(*done.replaces);
-  if (cut_off) erased.push_back(key);  // it may be there
-  if (*done.fate == Fate::io) {
-    ++retired_;
-  } else {
-    retired_ += anew ? 1 : 0;
-    if (!erased.empty()) erase_on_disk(done.disk, erased, anew ? 0 : 1);
-    if (erased.empty() && !anew) ++disks_[done.disk].free;
-  }
-  if (cut_off && any_online() && done.what.attempts + 1 < disks_.size()) {
-    const Waiting again{key, done.what.ticket, done.what.attempts + 1};
-    queue_.insert(std::ranges::upper_bound(queue_, again.ticket, {}, &Waiting::ticket), again);
-    return;
-  }
-  if (cut_off) ++dropped_writes_;
-  let_go(key);
+  if (perhaps_written) erased.push_back(done.what.key);
+  retired_ += anew ? 1 : 0;
+  if (!erased.empty()) return erase_on_disk(done.disk, erased, anew ? 0 : 1);
+  if (!anew) ++disks_[done.disk].free;
 }
 
 void CacheModel::let_go(const Key& key) {

@@ -62,7 +62,7 @@ struct CacheParts {
   // The block is on disk, and nowhere else.
   BlockId put_on_disk(std::uint16_t ns, const TestBlock& block) {
     const BlockId id = put(ns, block);
-    disk.committed(id, block.identity.parent);
+    disk.committed(id);
     stores.complete_all();
     placements.remove(id, Tier::host, Removal::drop);
     return id;

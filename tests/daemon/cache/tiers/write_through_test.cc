@@ -22,7 +22,7 @@ class WriteThroughTest : public ::testing::Test {
 
 TEST_F(WriteThroughTest, a_block_in_the_queue_is_held_and_owed_until_it_is_written) {
   const BlockId id = parts.put(ns, blocks[0]);
-  parts.disk.committed(id, {});
+  parts.disk.committed(id);
   EXPECT_EQ(holds(id), 1U);
   EXPECT_TRUE(owed(id));
   EXPECT_EQ(parts.disk.queued_bytes(), kRecordBytes);
@@ -34,14 +34,13 @@ TEST_F(WriteThroughTest, a_block_in_the_queue_is_held_and_owed_until_it_is_writt
 }
 
 TEST_F(WriteThroughTest, what_does_not_fit_the_queue_is_dropped_and_counted) {
-  for (const TestBlock& block : blocks)
-    parts.disk.committed(parts.put(ns, block), block.identity.parent);
+  for (const TestBlock& block : blocks) parts.disk.committed(parts.put(ns, block));
   EXPECT_EQ(parts.disk.queued(), 2U);
   EXPECT_EQ(parts.disk.counts().drops[static_cast<std::size_t>(WriteDrop::queue_full)], 1U);
 }
 
 TEST_F(WriteThroughTest, a_flush_ends_once_what_was_queued_before_it_is_settled) {
-  parts.disk.committed(parts.put(ns, blocks[0]), {});
+  parts.disk.committed(parts.put(ns, blocks[0]));
   bool done = false;
   parts.disk.flush([&](const Result<void>& result) { done = result.has_value(); });
   EXPECT_FALSE(done);
@@ -56,7 +55,7 @@ class SecondHitQueueTest : public WriteThroughTest {
 
 TEST_F(SecondHitQueueTest, a_block_is_written_when_it_is_seen_again) {
   const BlockId id = parts.put(ns, blocks[0]);
-  parts.disk.committed(id, {});
+  parts.disk.committed(id);
   EXPECT_EQ(parts.disk.queued(), 0U);
   parts.disk.seen_again(id);
   EXPECT_EQ(parts.disk.queued(), 1U);
