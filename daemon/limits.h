@@ -50,8 +50,12 @@ inline constexpr std::uint32_t kFlushesPerSessionMax = 16;
 inline constexpr std::uint32_t kSessionOutputBytesMax = 16U << 20;
 inline constexpr std::uint32_t kReadsWaitingMax = 16384;      // blocks on their way from disk
 inline constexpr std::uint32_t kWriteThroughQueueMax = 4096;  // blocks waiting for the disk
-inline constexpr std::uint32_t kStampsBatchMax = 4096;  // touched blocks per write of LRU stamps
-inline constexpr std::uint32_t kFramesPerTurn = 64;     // one session's share of a loop turn
+// Stamps of blocks on disk that were used: seconds between two rounds of handing them to the
+// stores, how many are gathered until then, and how many are handed over in a turn.
+inline constexpr std::uint32_t kStampsEvery = 60;
+inline constexpr std::uint32_t kStampsGatheredMax = 1U << 18;
+inline constexpr std::uint32_t kStampsBatchMax = 8192;
+inline constexpr std::uint32_t kFramesPerTurn = 64;         // one session's share of a loop turn
 inline constexpr std::uint32_t kUsersRememberedMax = 8192;  // what they owe, when they are gone
 inline constexpr std::uint32_t kFarewellsMax = 256;         // peers that are told why, under way
 inline constexpr std::uint32_t kFarewellsPerUserMax = 64;
@@ -135,6 +139,8 @@ static_assert(kReadsWaitingMax >= wire::kLeaseBlocksMax);
 // A place on disk names device and segment in 32 bits, and a set of devices is one word.
 static_assert(kDisksMax <= 1U << (32 - kDiskSegmentBits) && kDisksMax <= 32);
 static_assert(kGpusMax <= 1U << (32 - kExtentBits) && kGpusMax <= kDirectoryDevicesMax);
+// What is gathered in a minute is handed over in the next.
+static_assert(kStampsGatheredMax <= std::uint64_t{kStampsBatchMax} * kStampsEvery);
 static_assert(kReservedPerProcessMax >= wire::kReserveMax);
 // A user is one hold of a block.
 static_assert(kHoldsMax >= 2 * kSessionsMax);

@@ -243,6 +243,8 @@ void add_disks(Families& f, const Snapshot& s) {
     f.gauge("kvtier_disk_capacity_bytes", "The cap of segments", disk.cap_bytes, labels);
     f.gauge("kvtier_disk_file_bytes", "Allocated under the directory, index included",
             disk.file_bytes, labels);
+    f.gauge("kvtier_disk_index_memory_bytes", "Memory of the directory's index",
+            disk.index_memory_bytes, labels);
     f.gauge("kvtier_disk_blocks", "Blocks on the disk", disk.blocks, labels);
     f.counter("kvtier_disk_written_bytes_total", "Records written", disk.bytes_written, labels);
     f.counter("kvtier_disk_read_bytes_total", "Records read", disk.bytes_read, labels);

@@ -74,6 +74,7 @@ Json of(const Snapshot::DiskView& disk) {
           {"taken_bytes", disk.taken_bytes},
           {"cap_bytes", disk.cap_bytes},
           {"file_bytes", disk.file_bytes},
+          {"index_memory_bytes", disk.index_memory_bytes},
           {"blocks", disk.blocks},
           {"bytes_written", disk.bytes_written},
           {"bytes_written_per_day", disk.bytes_written_per_day},

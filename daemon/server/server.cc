@@ -163,7 +163,7 @@ void Server::tick() {
   cache.pass_time(1 +
                   static_cast<std::uint32_t>(
                       std::chrono::duration_cast<std::chrono::seconds>(now - started_).count()));
-  cache.disk().write_stamps();
+  cache.disk().pass_stamps();
   tiers_.backing().note_write_rates(now);
   scrubber_->tick();
   admin_->end_pins(now);

@@ -27,7 +27,7 @@ namespace {
 // In the order in which the families are opened; a batch names them by this number, which is also
 // RocksDB's own as long as they are made in this order.
 enum Family : std::uint32_t { kRecords, kStamps, kNamespaces, kMeta };
-constexpr const char* kFamilyNames[kIndexFamilies] = {"default", "lru", "ns", "meta"};
+constexpr const char* kFamilyNames[kBusyFamilies + kQuietFamilies] = {"default", "lru", "ns", "meta"};
 constexpr const char* kStoreKey = "store";
 constexpr const char* kCompleteKey = "complete";
 
@@ -109,6 +109,7 @@ struct Index::Impl {
   rocksdb::DB* db = nullptr;        // null: could not be opened again
   std::vector<rocksdb::ColumnFamilyHandle*> families;
   std::shared_ptr<rocksdb::SstFileManager> tables;
+  std::shared_ptr<rocksdb::Cache> cache;
 
   explicit Impl(const Options& options)
       : directory(options.directory),
@@ -118,7 +119,11 @@ struct Index::Impl {
         tables(rocksdb::NewSstFileManager(env)) {
     tables->SetMaxAllowedSpaceUsage(budget.tables_bytes);
   }
-  ~Impl() { close(); }
+  // What the buffers hold is in tables then: a start need not read it from the log again.
+  ~Impl() {
+    if (db != nullptr) (void)db->Flush(rocksdb::FlushOptions(), families);
+    close();
+  }
 
   void close() {
     for (auto* family : std::exchange(families, {})) (void)db->DestroyColumnFamilyHandle(family);
@@ -126,13 +131,14 @@ struct Index::Impl {
     delete std::exchange(db, nullptr);
   }
   rocksdb::Status open(bool may_make, Compaction compaction) {
-    const auto cache = rocksdb::NewLRUCache(kIndexCacheBytes);
+    cache = rocksdb::NewLRUCache(kIndexCacheBytes);
     std::vector<rocksdb::ColumnFamilyDescriptor> wanted;
     for (const char* name : kFamilyNames) {
-      wanted.emplace_back(name, index_family_options(budget, cache));
+      const bool busy = wanted.size() < kBusyFamilies;
+      wanted.emplace_back(name, index_family_options(budget, busy, cache));
       wanted.back().options.disable_auto_compactions = compaction == Compaction::held;
     }
-    return rocksdb::DB::Open(index_database_options(env, tables, may_make), directory.string(),
+    return rocksdb::DB::Open(index_database_options(env, budget, tables, may_make), directory.string(),
                              wanted, &families, &db);
   }
   // Leaves nothing that was erased or written over.
@@ -280,7 +286,7 @@ Result<void> Index::prune(std::span<const Key> gone) {
 Result<void> Index::revive() {
   const std::unique_lock lock(impl_->mutex);
   if (impl_->db != nullptr && impl_->db->Resume().ok() &&
-      impl_->db->Flush({}, impl_->families).ok()) {
+      impl_->db->Flush(rocksdb::FlushOptions(), impl_->families).ok()) {
     return {};
   }
   impl_->close();
@@ -449,6 +455,18 @@ Result<void> Index::sync() {
 
 bool Index::has_room() const {
   return impl_->tables->GetTotalSize() < impl_->budget.tables_bytes - impl_->budget.work_bytes;
+}
+
+std::uint64_t Index::memory_bytes() const {
+  const std::shared_lock lock(impl_->mutex);
+  if (impl_->db == nullptr) return 0;
+  std::uint64_t bytes = impl_->cache->GetUsage();
+  for (const auto& part : {rocksdb::DB::Properties::kCurSizeAllMemTables,
+                           rocksdb::DB::Properties::kEstimateTableReadersMem}) {
+    std::uint64_t found = 0;
+    if (impl_->db->GetAggregatedIntProperty(part, &found)) bytes += found;
+  }
+  return bytes;
 }
 
 std::uint64_t Index::file_bytes() const {

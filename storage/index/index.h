@@ -93,6 +93,8 @@ class Index {
   bool has_room() const;
   // Allocated for its files now.
   std::uint64_t file_bytes() const;
+  // In its write buffers, its cache and what it knows of its tables, now.
+  std::uint64_t memory_bytes() const;
 
  private:
   struct Impl;

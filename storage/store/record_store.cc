@@ -248,6 +248,7 @@ class DiskRecordStore final : public RecordStore {
     stats.write_failures = counters_.write_failures;
     stats.writes_refused = writes_refused_;
     stats.records_given_up = counters_.records_given_up;
+    stats.index_memory_bytes = counters_.index_memory_bytes;
     stats.file_bytes = segments_->file_bytes() + counters_.index_bytes;
     return stats;
   }

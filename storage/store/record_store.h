@@ -34,7 +34,8 @@ struct RecordStoreStats {
   std::uint64_t memory_faults = 0;
   std::uint64_t records_written = 0, bytes_written = 0, write_failures = 0, writes_refused = 0;
   std::uint64_t records_given_up = 0;  // that a failed sync left in doubt
-  std::uint64_t file_bytes = 0;  // allocated under the directory
+  std::uint64_t file_bytes = 0;        // allocated under the directory
+  std::uint64_t index_memory_bytes = 0;
 };
 
 class RecordStore {
@@ -71,7 +72,9 @@ class RecordStore {
     ExtentId extent;  // the record's bytes: this slot of this extent, unchanged until done
     std::uint32_t slot = 0;
     std::uint64_t record_bytes = 0;
-    std::optional<Key> replaces;  // the record that `to` held until now: its index entry goes first
+    // The record that `to` held until now: its index entry goes first. It has not been written
+    // anew since; it may be from now on.
+    std::optional<Key> replaces;
   };
   // Seals the record's checksums in place, writes it, then indexes it. `done` says that a read
   // would find it, also after this process is killed. Errors now: no_space (queue full),

@@ -11,11 +11,6 @@ void Unsynced::add(const Key& key, DiskLocation at) {
   ++noted_;
 }
 
-void Unsynced::remove_at(const Key& key, DiskLocation at) {
-  const auto record = records_.find(key);
-  if (record != records_.end() && record->second.at == at) records_.erase(record);
-}
-
 void Unsynced::begin_sync(std::uint32_t) {
   sync_from_ = next_;
 }

@@ -27,8 +27,6 @@ class Unsynced {
   void add(const Key& key, DiskLocation at);
   // It has left the index.
   void remove(const Key& key) { records_.erase(key); }
-  // The same, if that is where it was.
-  void remove_at(const Key& key, DiskLocation at);
   bool is_many() const noexcept { return noted_ >= kMost; }
 
   void begin_sync(std::uint32_t segment);

@@ -199,7 +199,7 @@ TEST_F(IndexFaultsTest, IndexOfALargerCapacityIsShrunkToTheShareOfALowerOne) {
                                                .bytes_max = index_capacity_bytes(larger)}));
     // In the order of their keys, which spares RocksDB most of its sorting.
     std::uint64_t number = 0;
-    for (std::uint32_t turn = 0; turn < 800; ++turn) {
+    for (std::uint32_t turn = 0; turn < 900; ++turn) {
       Index::Batch batch;
       for (std::uint32_t i = 0; i < 512; ++i) {
         DiskEntry past_the_lower_one;

@@ -124,8 +124,14 @@ TEST_F(RecordStoreTest, RecordThatMovedMeanwhileIsNotErasedByItsOldSlotsReuse) {
   {
     TestStore store(options_);
     ASSERT_TRUE(store.write(moved, {0, 4}));
-    ASSERT_TRUE(store.write(moved, {0, 9}));
-    ASSERT_TRUE(store.write(next, {0, 4}, moved.identity.key));
+    // Both are on their way at a time.
+    std::size_t done = 0;
+    auto over = store.write_of(next, {0, 4}, 2);
+    over.replaces = moved.identity.key;
+    for (const auto& write : {over, store.write_of(moved, {0, 9}, 3)}) {
+      ASSERT_TRUE(store->write(write, [&](Result<void> result) { done += result ? 1 : 0; }));
+    }
+    store.control().run_until([&] { return done == 2; });
   }
   EXPECT_EQ(TestStore(options_).recover().size(), 2u);
 }

@@ -2,7 +2,8 @@
 // eviction order from them. Owned by the control thread.
 //
 // Of a block there is at most one, marked in the block (stamp_dirty); what is handed over is its
-// stamp by then. A bounded number waits; what outgrows it is handed over at once.
+// stamp by then. They are gathered for a minute, so that a block in use costs its index a write a
+// minute, and handed over in steps. A bounded number is gathered; what outgrows it goes sooner.
 #pragma once
 
 #include <vector>
@@ -18,12 +19,20 @@ class AccessStamps {
 
   // The block, on disk or not, was used.
   void touched(BlockId id);
+  // About once a second.
+  void tick();
+  // All of them, at a stop.
   void write();
 
  private:
+  void begin_round() noexcept;
+  void step();
+
   Catalogue& catalogue_;
   DiskDevices& devices_;
-  std::vector<Key> dirty_;  // by key: the block may be another by then
+  // By key: the block may be another by then.
+  std::vector<Key> gathered_, going_;
+  std::uint32_t ticks_ = 0;  // since the last round began
 };
 
 }  // namespace kvtier::daemon

@@ -105,6 +105,8 @@ class DiskTier {
   // ---- what the stores are told beside
 
   void touched(BlockId id) { stamps_.touched(id); }
+  // About once a second.
+  void pass_stamps() { stamps_.tick(); }
   void write_stamps() { stamps_.write(); }
   void remember_namespace(std::uint16_t ns);
   void forget_namespace(const NamespaceId& id);

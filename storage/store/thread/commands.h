@@ -103,7 +103,8 @@ struct StoreCounters {
                              records_given_up = 0;
   std::atomic<std::uint64_t> reads_pending = 0, writes_pending = 0, stamps_pending = 0;
   std::atomic<std::uint32_t> scrubs_pending = 0;
-  std::atomic<std::uint64_t> index_bytes = 0;  // allocated for the index, a moment ago
+  // Allocated for the index's files, and for the index in memory, a moment ago.
+  std::atomic<std::uint64_t> index_bytes = 0, index_memory_bytes = 0;
   std::atomic<bool> online = true;
 };
 

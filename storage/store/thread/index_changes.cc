@@ -1,5 +1,7 @@
 #include "storage/store/thread/index_changes.h"
 
+#include <utility>
+
 #include "storage/index/points.h"
 
 namespace kvtier::storage {
@@ -21,39 +23,21 @@ void IndexChanges::put_namespace(NamespaceCommand&& known) {
 void IndexChanges::commit() {
   if (batch_.empty() && on_commit_.empty()) return;
   Result<void> result = index_.commit(batch_);
+  const auto replaced = std::exchange(replaced_, {});
   if (result) {
     namespaces_unsaved_.clear();
+    if (!replaced.empty()) KVTIER_STORAGE_POINT("storage.write.replaced_erased");
   } else {
+    erase_on_return(replaced);
     availability_.index_failed(result.error());
     result = availability_.offline();
   }
   for (auto& run : std::exchange(on_commit_, {})) run(result);
 }
 
-Result<void> IndexChanges::erase_replaced(const std::deque<WriteCommand>& commands) {
-  Index::Batch batch;
-  std::vector<Key> keys;
-  for (const WriteCommand& command : commands) {
-    const RecordStore::Write& write = command.write;
-    if (!write.replaces) continue;
-    const auto at = index_.find(*write.replaces);
-    if (!at) {
-      availability_.index_failed(at.error());
-      return availability_.offline();
-    }
-    if (*at != write.to) continue;
-    batch.erase(*write.replaces);
-    keys.push_back(*write.replaces);
-  }
-  if (keys.empty()) return {};
-  KVTIER_STORAGE_POINT("storage.write.before_replaced_erase");
-  if (const auto erased = index_.commit(batch); !erased) {
-    erase_on_return(keys);
-    availability_.index_failed(erased.error());
-    return availability_.offline();
-  }
-  KVTIER_STORAGE_POINT("storage.write.after_replaced_erase");
-  return {};
+void IndexChanges::erase_replaced(const Key& key) {
+  batch_.erase(key);
+  replaced_.push_back(key);
 }
 
 void IndexChanges::erase_for_good(std::vector<Erasure> what) {

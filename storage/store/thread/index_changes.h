@@ -11,7 +11,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <span>
 #include <utility>
@@ -39,9 +38,10 @@ class IndexChanges {
   void put_namespace(NamespaceCommand&& known);
   void commit();
 
-  // At once: of what these writes replace, what the index still has where they go to. Nothing then
-  // points to what is being overwritten. Errors: unavailable (it is offline now).
-  Result<void> erase_replaced(const std::deque<WriteCommand>& commands);
+  // The record that a write replaces, as the write is taken: whoever sends it has given the record
+  // up, and wherever it is written anew that comes later. What cannot be committed is erased on the
+  // way back.
+  void erase_replaced(const Key& key);
 
   // In the log when this returns, or before the store is online again.
   void erase_for_good(std::vector<Erasure> what);
@@ -64,6 +64,7 @@ class IndexChanges {
   Erasures& erasures_;
   Index::Batch batch_;
   std::vector<Then> on_commit_;
+  std::vector<Key> replaced_;  // of this turn's batch
   std::vector<NamespaceCommand> namespaces_unsaved_;
   std::vector<Key> keys_to_erase_;
   std::vector<Erasure> to_erase_for_good_;

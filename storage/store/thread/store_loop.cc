@@ -47,7 +47,6 @@ void StoreLoop::run() {
     start_transfers();
     end_landed();
     changes_.commit();
-    writes_.clear_places();
     shared_.finished.post();
   }
 }
@@ -138,6 +137,7 @@ void StoreLoop::fail_queued(const Error& why) {
 
 Result<void> StoreLoop::look() {
   shared_.counters.index_bytes = index_.file_bytes();
+  shared_.counters.index_memory_bytes = index_.memory_bytes();
   return directory_.look();
 }
 

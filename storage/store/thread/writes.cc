@@ -19,6 +19,10 @@ void Writes::take(WriteCommand&& command) {
   command.flushes_before = parts_.flushes.seen();
   KVTIER_STORAGE_POINT("storage.write.taken");
   if (known && parts_.availability.online()) {
+    if (const auto& replaced = command.write.replaces) {
+      parts_.changes.erase_replaced(*replaced);
+      parts_.unsynced.remove(*replaced);
+    }
     queued_.push_back(std::move(command));
   } else {
     finish(command, known ? parts_.availability.offline() : not_registered(command.write.extent));
@@ -26,8 +30,8 @@ void Writes::take(WriteCommand&& command) {
 }
 
 void Writes::seal_ahead() {
-  while (!queued_.empty() && sealing_.size() + sealed_.size() + cleared_.size() <
-                                 shared_.options.writes_in_flight_max) {
+  while (!queued_.empty() &&
+         sealing_.size() + sealed_.size() < shared_.options.writes_in_flight_max) {
     WriteCommand command = std::move(queued_.front());
     queued_.pop_front();
     const RecordStore::Write& write = command.write;
@@ -72,30 +76,13 @@ void Writes::note_sealed(WriteCommand& command, const Result<void>& result) {
   }
 }
 
-void Writes::clear_places() {
-  if (sealed_.empty()) return;
-  auto commands = std::exchange(sealed_, {});
-  const auto erased = parts_.changes.erase_replaced(commands);
-  for (const WriteCommand& command : commands) {
-    if (command.write.replaces) parts_.unsynced.remove_at(*command.write.replaces, command.write.to);
-  }
-  for (WriteCommand& command : commands) {
-    if (erased) {
-      cleared_.push_back(std::move(command));
-    } else {
-      finish(command, erased);
-    }
-  }
-}
-
 void Writes::start(bool reads_wait) {
-  if (cleared_.empty()) clear_places();
   const std::size_t share = shared_.options.writes_in_flight_max;
   const std::size_t at_most = reads_wait ? share / 4 + 1 : share;
   std::vector<WriteCommand> starting;
-  while (!cleared_.empty() && in_flight_.size() + starting.size() < at_most) {
-    WriteCommand command = std::move(cleared_.front());
-    cleared_.pop_front();
+  while (!sealed_.empty() && in_flight_.size() + starting.size() < at_most) {
+    WriteCommand command = std::move(sealed_.front());
+    sealed_.pop_front();
     if (command.erased_by.empty()) {
       starting.push_back(std::move(command));
     } else {
@@ -186,7 +173,6 @@ void Writes::end(WriteCommand& command, const Result<void>& transferred) {
 void Writes::fail_queued(const Result<void>& failed) {
   for (auto& command : std::exchange(queued_, {})) finish(command, failed);
   for (auto& command : std::exchange(sealed_, {})) finish(command, failed);
-  for (auto& command : std::exchange(cleared_, {})) finish(command, failed);
 }
 
 void Writes::overtake(const Key& key, const std::shared_ptr<PendingErase>& erase) {
@@ -199,7 +185,6 @@ void Writes::overtake(const Key& key, const std::shared_ptr<PendingErase>& erase
   for (WriteCommand& command : queued_) overtake(command);
   for (auto& [tag, command] : sealing_) overtake(command);
   for (WriteCommand& command : sealed_) overtake(command);
-  for (WriteCommand& command : cleared_) overtake(command);
   for (auto& [tag, command] : in_flight_) overtake(command);
 }
 

@@ -1,11 +1,13 @@
-// Writes from extents: a write is sealed, what it replaces leaves the index, it waits for its turn,
-// is written and then indexed.
+// Writes from extents: what a write replaces leaves the index, it is sealed, waits for its turn, is
+// written and then indexed.
 //
 // Owned by the loop, on the store's thread. It holds:
-// - A write is queued, being sealed, sealed, its place cleared, in flight or landed, and ends once,
-//   in finish(); until then it holds its extent and its key counts as being written.
-// - Nothing in the index points to a place that is being written to; a record's bytes are on the
-//   device before its entry is put.
+// - A write is queued, being sealed, sealed, in flight or landed, and ends once, in finish(); until
+//   then it holds its extent and its key counts as being written.
+// - Nothing in the index points to a place that is being written to: what a write replaces is
+// erased
+//   in the batch of the turn that took it, which is committed before any transfer is started. A
+//   record's bytes are on the device before its entry is put.
 // - One during which a sync of its segment failed is not indexed: that sync may have lost it.
 // - One that an erase has overtaken is not indexed, and the erase waits for its end.
 // Checksums of large records are computed by workers, ahead of a write's turn, so that the device
@@ -42,8 +44,6 @@ class Writes {
   void take(WriteCommand&& command);
   // As many as can be in flight, so that each completion finds the next one ready.
   void seal_ahead();
-  // Also ahead of their turn: a place in the device's queue is filled as soon as it is free.
-  void clear_places();
   // While reads wait, a request does: writes then keep to a quarter of their share.
   void start(bool reads_wait);
   // Where the write with that tag goes; none if none of them has it.
@@ -58,11 +58,9 @@ class Writes {
 
   // Taken and not landed.
   std::size_t pending() const noexcept {
-    return queued_.size() + sealing_.size() + sealed_.size() + cleared_.size() + in_flight_.size();
+    return queued_.size() + sealing_.size() + sealed_.size() + in_flight_.size();
   }
-  bool is_waiting() const noexcept {
-    return !queued_.empty() || !sealed_.empty() || !cleared_.empty();
-  }
+  bool is_waiting() const noexcept { return !queued_.empty() || !sealed_.empty(); }
   bool is_idle() const noexcept { return in_flight_.empty() && sealing_.empty(); }
 
  private:
@@ -78,7 +76,7 @@ class Writes {
 
   StoreShared& shared_;
   const Parts parts_;
-  std::deque<WriteCommand> queued_, sealed_, cleared_;
+  std::deque<WriteCommand> queued_, sealed_;
   std::unordered_map<std::uint64_t, WriteCommand> sealing_, in_flight_;  // by tag
   std::vector<std::pair<WriteCommand, Result<void>>> landed_;
   std::unordered_map<Key, std::uint32_t, KeyHash> keys_;  // being written, and how often

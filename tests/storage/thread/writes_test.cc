@@ -1,4 +1,4 @@
-// Writes from extents: sealed, their places cleared, written, indexed.
+// Writes from extents: their places cleared, sealed, written, indexed.
 #include "storage/store/thread/writes.h"
 
 #include "tests/storage/thread/parts.h"
@@ -94,6 +94,22 @@ TEST_F(WritesTest, ARecordThatIsNotTheOneItSaysFailsBeforeAnythingIsWritten) {
   EXPECT_EQ(told.error(), Errc::corrupt);
   EXPECT_EQ(faults.started().writes, 0U);
   EXPECT_EQ(counters.write_failures, 1U);
+}
+
+TEST_F(WritesTest, WhatItReplacesIsOutOfTheIndexBeforeItIsStarted) {
+  const TestRecord old(0, 1), next(0, 2);
+  ASSERT_NO_FATAL_FAILURE(put(old, {0, 3}));
+  Told told;
+  WriteCommand command = write_of(next, {0, 3}, told);
+  command.write.replaces = old.identity.key;
+  writes.take(std::move(command));
+  changes.commit();
+  EXPECT_FALSE(is_indexed(old));
+  EXPECT_EQ(faults.started().writes, 1U);
+  start_writes();
+  pump_until([&] { return told.times() == 1; });
+  EXPECT_TRUE(told.ok());
+  EXPECT_TRUE(is_indexed(next));
 }
 
 TEST_F(WritesTest, WhatIsSealedWhileTheStoreClosesFails) {

@@ -22,6 +22,17 @@ TEST_F(AccessStampsTest, the_store_is_handed_the_stamp_that_a_block_has_by_then)
   EXPECT_FALSE(parts.catalogue.block(id).stamp_dirty);
 }
 
+// Every second each block in use cost the index a write.
+TEST_F(AccessStampsTest, they_are_gathered_for_a_minute) {
+  parts.catalogue.set_last_access(id, 4711);
+  parts.disk.touched(id);
+  for (std::uint32_t second = 1; second < limits::kStampsEvery; ++second) parts.disk.pass_stamps();
+  EXPECT_NE(parts.stores.stamp(blocks[0].key()), 4711U);
+  parts.disk.pass_stamps();
+  EXPECT_EQ(parts.stores.stamp(blocks[0].key()), 4711U);
+  EXPECT_FALSE(parts.catalogue.block(id).stamp_dirty);
+}
+
 TEST_F(AccessStampsTest, a_block_that_is_not_on_disk_or_has_left_it_has_none) {
   const BlockId in_memory = parts.put(ns, blocks[1]);
   parts.disk.touched(in_memory);
