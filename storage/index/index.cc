@@ -313,6 +313,8 @@ Result<void> Index::remove(const std::filesystem::path& directory) {
 
 Result<void> Index::mark_complete() {
   const std::shared_lock lock(impl_->mutex);
+  const auto flushed = impl_->db->Flush(rocksdb::FlushOptions(), impl_->families);
+  if (!flushed.ok()) return impl_->error(flushed);
   rocksdb::WriteOptions options;
   options.sync = true;
   const auto put = impl_->db->Put(options, impl_->families[kMeta], kCompleteKey, "1");
@@ -321,7 +323,7 @@ Result<void> Index::mark_complete() {
   return {};
 }
 
-Result<void> Index::commit(Batch& batch) {
+Result<void> Index::commit(Batch& batch, Log log) {
   if (batch.empty()) return {};
   const std::shared_lock lock(impl_->mutex);
   if (impl_->db == nullptr) {
@@ -337,7 +339,9 @@ Result<void> Index::commit(Batch& batch) {
   }
   batch.clear();
   KVTIER_STORAGE_POINT("storage.index.batch_built");
-  const auto written = impl_->db->Write({}, &changes);
+  rocksdb::WriteOptions options;
+  options.disableWAL = log == Log::none;
+  const auto written = impl_->db->Write(options, &changes);
   if (!written.ok()) return impl_->error(written);
   KVTIER_STORAGE_POINT("storage.index.batch_committed");
   return {};

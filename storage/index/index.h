@@ -73,11 +73,13 @@ class Index {
 
   // Whether open() made it, or found one whose building had not ended.
   bool is_incomplete() const noexcept { return incomplete_; }
-  // Says that it holds all there is to hold. Errors: io.
+  // Says that it holds all there is to hold, which is on stable storage then. Errors: io, no_space.
   Result<void> mark_complete();
 
-  // Errors: io, no_space.
-  Result<void> commit(Batch& batch);
+  // Of an index that is not complete, changes need no log: it is made anew after whatever ends this
+  // process. Errors: io, no_space.
+  enum class Log { kept, none };
+  Result<void> commit(Batch& batch, Log log = Log::kept);
   // Errors: io, corrupt.
   Result<std::optional<DiskLocation>> find(const Key& key) const;
   // Large ones are read by several threads. Errors: io, corrupt.

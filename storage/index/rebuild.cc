@@ -4,10 +4,15 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstring>
+#include <mutex>
 #include <optional>
-#include <set>
+#include <span>
+#include <stop_token>
 #include <thread>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "core/base/fd.h"
@@ -19,7 +24,9 @@ namespace {
 
 // Reads at a time, each from a segment of its own: devices have queues, and most of the time is
 // waiting.
-constexpr std::size_t kSegmentsAtATime = 16;
+constexpr std::uint32_t kReaders = 32;
+// Segments that are read ahead of the one whose turn it is.
+constexpr std::size_t kAheadMax = 4 * kReaders;
 constexpr std::size_t kSegmentsPerProgress = 64;
 
 // Reads the heads of what lies in one segment.
@@ -49,7 +56,7 @@ class SegmentScan {
     }
     (void)::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
   }
-  const std::vector<DiskEntry>& found() const noexcept { return found_; }
+  std::vector<DiskEntry> take_found() noexcept { return std::move(found_); }
 
  private:
   bool read(int fd, std::uint64_t offset, std::size_t begin, std::size_t bytes) {
@@ -83,6 +90,61 @@ class SegmentScan {
   std::vector<DiskEntry> found_;
 };
 
+// Segments that several threads read, handed out in their order, whichever was read first. The
+// threads go on to the next one that nobody reads, and keep within kAheadMax of what was handed
+// out.
+class Readers {
+ public:
+  Readers(const Segments& segments, const Erasures& erasures, std::span<const std::uint32_t> ids)
+      : segments_(segments), erasures_(erasures), ids_(ids), read_(ids.size()) {
+    const std::size_t readers = std::min<std::size_t>(kReaders, ids.size());
+    for (std::size_t i = 0; i < readers; ++i) {
+      threads_.emplace_back([this](const std::stop_token& stop) { run(stop); });
+    }
+  }
+  ~Readers() {
+    for (std::jthread& thread : threads_) thread.request_stop();
+    threads_.clear();
+  }
+  Readers(const Readers&) = delete;
+
+  // What lies in the next segment; once for each of them.
+  std::vector<DiskEntry> next() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return read_[handed_out_].has_value(); });
+    std::vector<DiskEntry> found = std::move(*read_[handed_out_]);
+    read_[handed_out_++].reset();
+    changed_.notify_all();
+    return found;
+  }
+
+ private:
+  void run(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      const bool going_on = changed_.wait(
+          lock, stop, [this] { return begun_ == ids_.size() || begun_ < handed_out_ + kAheadMax; });
+      if (!going_on || stop.stop_requested() || begun_ == ids_.size()) return;
+      const std::size_t at = begun_++;
+      lock.unlock();
+      SegmentScan scan(segments_, erasures_, ids_[at]);
+      scan.run();
+      lock.lock();
+      read_[at] = scan.take_found();
+      changed_.notify_all();
+    }
+  }
+
+  const Segments& segments_;
+  const Erasures& erasures_;
+  const std::span<const std::uint32_t> ids_;
+  std::mutex mutex_;  // of all below
+  std::condition_variable_any changed_;
+  std::vector<std::optional<std::vector<DiskEntry>>> read_;
+  std::size_t begun_ = 0, handed_out_ = 0;
+  std::vector<std::jthread> threads_;
+};
+
 class Scan {
  public:
   using Progress = std::function<void(const std::string&)>;
@@ -91,37 +153,27 @@ class Scan {
 
   Result<std::uint64_t> run() {
     const auto ids = segments_.present();
-    for (std::size_t begin = 0; begin < ids.size(); begin += kSegmentsAtATime) {
-      const std::size_t end = std::min(begin + kSegmentsAtATime, ids.size());
-      if (const auto done = scan(std::span(ids).subspan(begin, end - begin)); !done)
-        return done.error();
-      if (end / kSegmentsPerProgress > begin / kSegmentsPerProgress || end == ids.size())
-        tell(end, ids.size());
+    Readers readers(segments_, erasures_, ids);
+    for (std::size_t done = 0; done < ids.size(); ++done) {
+      if (const auto added = add(readers.next()); !added) return added.error();
+      if ((done + 1) % kSegmentsPerProgress == 0 || done + 1 == ids.size())
+        tell(done + 1, ids.size());
     }
     return found_.size();
   }
 
  private:
-  // In the order of the segments, whichever has been read first.
-  Result<void> scan(std::span<const std::uint32_t> ids) {
-    std::vector<SegmentScan> scans;
-    scans.reserve(ids.size());
-    for (const std::uint32_t id : ids) scans.emplace_back(segments_, erasures_, id);
-    {
-      std::vector<std::jthread> threads;
-      for (SegmentScan& one : std::span(scans).subspan(1))
-        threads.emplace_back([&one] { one.run(); });
-      scans.front().run();
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const noexcept { return key.tail(); }
+  };
+
+  Result<void> add(const std::vector<DiskEntry>& entries) {
+    for (const DiskEntry& entry : entries) {
+      // The same record may lie in a slot that was given up as well; either copy is right.
+      if (found_.insert(entry.identity.key).second) batch_.put(entry);
     }
-    for (const SegmentScan& one : scans) {
-      for (const DiskEntry& entry : one.found()) {
-        // The same record may lie in a slot that was given up as well; either copy is right.
-        if (found_.insert(entry.identity.key).second) batch_.put(entry);
-      }
-      KVTIER_STORAGE_POINT("storage.rebuild.segment_scanned");
-      if (const auto committed = index_.commit(batch_); !committed) return committed;
-    }
-    return {};
+    KVTIER_STORAGE_POINT("storage.rebuild.segment_scanned");
+    return index_.commit(batch_, Index::Log::none);
   }
 
   void tell(std::size_t read, std::size_t of) {
@@ -136,7 +188,7 @@ class Scan {
   const Erasures& erasures_;
   const Progress& progress_;
   Index::Batch batch_;
-  std::set<Key> found_;
+  std::unordered_set<Key, KeyHash> found_;
 };
 
 }  // namespace
