@@ -30,6 +30,15 @@ void measure_index(const IndexOptions& options, Report& report);
 // Seconds from opening the disk tier of a stopped daemon with so many blocks to having all of them.
 double restart_seconds(std::uint32_t blocks, const std::filesystem::path& directory);
 
+// The index of a store of so many records of which one after the other is replaced.
+struct TurnoverOptions {
+  std::filesystem::path directory;
+  std::uint32_t blocks = 10'000'000;
+  std::uint64_t turnovers = 10'000'000;
+  double per_second = 20'000;  // while reads are measured
+};
+void measure_turnover(const TurnoverOptions& options, Report& report);
+
 // The index made anew from segments whose payloads are holes, and a reading of all of them, which
 // costs no device's time for a hole.
 struct RebuildOptions {

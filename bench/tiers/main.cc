@@ -20,6 +20,8 @@ Examples:
       One record size, over more bytes than a device's own cache holds.
   kvtier-bench index --blocks 10000 --blocks 10000000 --json
       The index with few and with many blocks; a restart with each.
+  kvtier-bench turnover --dir /var/lib/kvtier
+      Ten million records of which as many are replaced: the index's writes, and what reads feel of them. Takes 3 GiB.
   kvtier-bench rebuild --dir /var/lib/kvtier
       The index of 100 GiB of segments made anew, beside reading all of them. They are sparse, and take 0.5 GiB.
   kvtier-bench lookup --seconds 10
@@ -36,6 +38,7 @@ Exit status: 0 measured; 1 it could not be measured; 2 usage.
 struct Arguments {
   DiskOptions disk;
   IndexOptions index;
+  TurnoverOptions turnover;
   RebuildOptions rebuild;
   LookupOptions lookup;
   ClientsOptions clients;
@@ -83,6 +86,24 @@ CLI::App* add_index(CLI::App& app, IndexOptions& options) {
       ->default_str("the directory for temporary files");
   index->add_flag("!--no-restart", options.restart, "Leave the restart out");
   return index;
+}
+
+CLI::App* add_turnover(CLI::App& app, TurnoverOptions& options) {
+  auto* turnover =
+      app.add_subcommand("turnover", "The disk tier's index while records are replaced");
+  turnover->add_option("--dir", options.directory, "Where to keep the store")
+      ->check(CLI::ExistingDirectory)
+      ->default_str("the directory for temporary files");
+  turnover->add_option("--blocks", options.blocks, "Records in the index")
+      ->check(CLI::Range(1'000'000U, 100'000'000U))
+      ->capture_default_str();
+  turnover->add_option("--turnovers", options.turnovers, "So many are replaced")
+      ->check(CLI::Range(std::uint64_t{1'000}, std::uint64_t{1'000'000'000}))
+      ->capture_default_str();
+  turnover->add_option("--rate", options.per_second, "A second, while reads are measured")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  return turnover;
 }
 
 CLI::App* add_rebuild(CLI::App& app, RebuildOptions& options) {
@@ -140,8 +161,9 @@ CLI::App* add_clients(CLI::App& app, ClientsOptions& options) {
 
 int run(int argc, char** argv) {
   Arguments arguments;
-  for (auto* directory : {&arguments.index.directory, &arguments.rebuild.directory,
-                          &arguments.lookup.directory, &arguments.clients.directory}) {
+  for (auto* directory :
+       {&arguments.index.directory, &arguments.turnover.directory, &arguments.rebuild.directory,
+        &arguments.lookup.directory, &arguments.clients.directory}) {
     *directory = std::filesystem::temp_directory_path();
   }
   arguments.lookup.kvtierd = arguments.clients.kvtierd = kvtierd_beside();
@@ -150,13 +172,16 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   auto* disk = add_disk(app, arguments.disk);
   auto* index = add_index(app, arguments.index);
+  auto* turnover = add_turnover(app, arguments.turnover);
   auto* rebuild = add_rebuild(app, arguments.rebuild);
   auto* lookup = add_lookup(app, arguments.lookup);
   auto* clients = add_clients(app, arguments.clients);
-  for (auto* command : {disk, index, rebuild, lookup, clients}) command->footer(kExamples);
+  for (auto* command : {disk, index, turnover, rebuild, lookup, clients})
+    command->footer(kExamples);
   return run_program(app, argc, argv, [&](Report& report) {
     if (*disk) measure_disk(arguments.disk, report);
     if (*index) measure_index(arguments.index, report);
+    if (*turnover) measure_turnover(arguments.turnover, report);
     if (*rebuild) measure_rebuild(arguments.rebuild, report);
     if (*lookup) measure_lookup(arguments.lookup, report);
     if (*clients) measure_clients(arguments.clients, report);
