@@ -3,7 +3,7 @@
 Run as a program it answers the prompts that it reads, a JSON object a line, until there are no more. It reads
 {"prompts": [text, or token ids], "max_tokens": n, "forget": whether its own prefix cache is emptied before, "stores": whether
 kvtier's connector stores what is computed}; it answers
-with what vLLM counted meanwhile, how long all of it took, and of each prompt with its tokens, the answer's and their log
+with what vLLM counted meanwhile, how long all of it and each step took, and of each prompt with its tokens, the answer's and their log
 probabilities, and the time to the first of them.
 """
 import contextlib
@@ -155,6 +155,14 @@ class Counted:
         self.sums = dict.fromkeys(("own", "external", *COUNTED.values()), 0)
         self.get_output = llm.llm_engine.engine_core.get_output
         llm.llm_engine.engine_core.get_output = self.counting
+        self.step, self.steps = llm.llm_engine.step, []  # how long each took, in seconds
+        llm.llm_engine.step = self.timing
+
+    def timing(self):
+        began = time.perf_counter()
+        outputs = self.step()
+        self.steps.append(time.perf_counter() - began)
+        return outputs
 
     def counting(self):
         outputs = self.get_output()
@@ -213,14 +221,15 @@ def main():
                                   detokenize=not options["random_weights"], logprobs=asked["logprobs"])
         prompts = [{"prompt_token_ids": p} if isinstance(p, list) else p for p in asked["prompts"]]
         with contextlib.nullcontext() if asked["stores"] else without_stores():
+            steps.steps.clear()
             began = time.perf_counter()
             outputs = llm.generate(prompts, sampling, use_tqdm=False)
-            seconds = time.perf_counter() - began
+            seconds, of_steps = time.perf_counter() - began, list(steps.steps)
         # With asynchronous scheduling what a step counted is told by a later one.
         llm.generate({"prompt_token_ids": [7]}, one, use_tqdm=False)
         after = steps.so_far()
         print(json.dumps({
-            "counted": {name: after[name] - before.get(name, 0) for name in after}, "seconds": seconds,
+            "counted": {name: after[name] - before.get(name, 0) for name in after}, "seconds": seconds, "steps": of_steps,
             "answers": [{"prompt_ids": list(out.prompt_token_ids), "ids": list(out.outputs[0].token_ids),
                          "logprobs": [{str(token): p.logprob for token, p in of.items()}
                                       for of in out.outputs[0].logprobs or ()],
