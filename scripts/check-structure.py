@@ -80,6 +80,7 @@ ARROWS = {
                                          "engine_adapter/reference/model/", "engine_adapter/reference/scheduler/"],
     "engine_adapter/reference/cli/": ["core/", "client/include/", "kernels/", "ctl/", "daemon/config/",
                                       "engine_adapter/reference/"],
+    "engine_adapter/llama_cpp/": ["client/include/"],
     "engine_adapter/warm/": ["core/", "engine_adapter/reference/files/", "engine_adapter/reference/tokenizer/",
                              "engine_adapter/reference/model/weights/"],
     "bench/": ["core/", "client/include/", "kernels/", "storage/", "daemon/", "engine_adapter/"],
@@ -96,11 +97,11 @@ LINES_MAX = 500    # in a file
 PLACES_MAX = 2     # sources that define a class's methods
 
 SOURCE = re.compile(r"\.(cc|h|cu|cuh|inc|capnp)$")
-COUNTED = re.compile(r"\.(cc|h|cu|cuh|inc|capnp|py|sh|cmake|html)$|(^|/)CMakeLists\.txt$")
+COUNTED = re.compile(r"\.(c|cc|h|cu|cuh|inc|capnp|py|sh|cmake|html)$|(^|/)CMakeLists\.txt$")
 # A source by another suffix would be seen by none of the checks, nor by those of the format.
 OTHER_SUFFIX = re.compile(r"\.(c|cpp|cxx|c\+\+|hh|hpp|hxx|ipp|tcc)$")
 # Programs of the C interface are in C.
-C_PROGRAM = re.compile(r"^(client/examples|tests/e2e/c)/.*\.c$")
+C_PROGRAM = re.compile(r"^(client/examples|engine_adapter/llama_cpp|tests/e2e/c|tests/llama_cpp)/.*\.c$")
 INCLUDE = re.compile(r'^\s*#\s*(?:include(?:_next)?|import)\s*(?:"([^"]+)"|<([^>]+)>|(\w+))')
 NAMESPACE = re.compile(r"^(?:inline )?namespace\b([^{};=]*)\{(.*)$")
 NAMESPACE_END = re.compile(r"^\}\s*// namespace")
