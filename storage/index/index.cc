@@ -27,7 +27,8 @@ namespace {
 // In the order in which the families are opened; a batch names them by this number, which is also
 // RocksDB's own as long as they are made in this order.
 enum Family : std::uint32_t { kRecords, kStamps, kNamespaces, kMeta };
-constexpr const char* kFamilyNames[kBusyFamilies + kQuietFamilies] = {"default", "lru", "ns", "meta"};
+constexpr const char* kFamilyNames[kBusyFamilies + kQuietFamilies] = {"default", "lru", "ns",
+                                                                      "meta"};
 constexpr const char* kStoreKey = "store";
 constexpr const char* kCompleteKey = "complete";
 
@@ -138,8 +139,8 @@ struct Index::Impl {
       wanted.emplace_back(name, index_family_options(budget, busy, cache));
       wanted.back().options.disable_auto_compactions = compaction == Compaction::held;
     }
-    return rocksdb::DB::Open(index_database_options(env, budget, tables, may_make), directory.string(),
-                             wanted, &families, &db);
+    return rocksdb::DB::Open(index_database_options(env, budget, tables, may_make),
+                             directory.string(), wanted, &families, &db);
   }
   // Leaves nothing that was erased or written over.
   Result<void> compact() const {
