@@ -20,6 +20,20 @@ struct DiskOptions {
 };
 void measure_disk(const DiskOptions& options, Report& report);
 
+// A kvtierd whose disk tier is full, as several models with records of different sizes leave it
+// after a time: its reads and writes beside the bare loop, before and after.
+struct AgeOptions {
+  std::string kvtierd;
+  std::filesystem::path directory;
+  double age_seconds = 7200;
+  double seconds = 2;  // a turn
+  std::uint32_t rounds = 5;
+  std::uint64_t bytes = 8ULL << 30;  // of the disk tier
+  std::vector<std::uint64_t> sizes{256U << 10, 1U << 20, 2U << 20};
+  std::uint64_t measured = 1U << 20;
+};
+void measure_ageing(const AgeOptions& options, Report& report);
+
 // The daemon's index, eviction order and directory, at each number of blocks.
 struct IndexOptions {
   std::vector<std::uint32_t> blocks{10'000, 10'000'000};

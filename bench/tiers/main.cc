@@ -18,6 +18,8 @@ Examples:
       Needs 9 GiB there; cleans up after itself.
   kvtier-bench disk --dir /mnt/nvme --size 1MiB --bytes 32GiB --seconds 2
       One record size, over more bytes than a device's own cache holds.
+  kvtier-bench age --dir /mnt/nvme --bytes 32GiB --age 7200
+      The same of a full tier, before and after it was used by models with records of three sizes.
   kvtier-bench index --blocks 10000 --blocks 10000000 --json
       The index with few and with many blocks; a restart with each.
   kvtier-bench turnover --dir /var/lib/kvtier
@@ -37,6 +39,7 @@ Exit status: 0 measured; 1 it could not be measured; 2 usage.
 
 struct Arguments {
   DiskOptions disk;
+  AgeOptions age;
   IndexOptions index;
   TurnoverOptions turnover;
   RebuildOptions rebuild;
@@ -73,6 +76,37 @@ CLI::App* add_disk(CLI::App& app, DiskOptions& options) {
       ->check(kRecordSize)
       ->default_str("256KiB 1MiB 2MiB");
   return disk;
+}
+
+CLI::App* add_age(CLI::App& app, AgeOptions& options) {
+  auto* age = app.add_subcommand("age", "The disk tier when models of all sizes have used it");
+  age->add_option("--dir", options.directory, "An existing directory on the device to measure")
+      ->required()
+      ->check(CLI::ExistingDirectory);
+  age->add_option("--age", options.age_seconds, "Seconds for which it is used")
+      ->check(CLI::Range(1.0, 1e6))
+      ->capture_default_str();
+  age->add_option("--seconds", options.seconds, "Length of a turn")
+      ->check(CLI::Range(0.05, 600.0))
+      ->capture_default_str();
+  age->add_option("--rounds", options.rounds, "Turns of each; the median counts")
+      ->check(CLI::Range(1U, 1000U))
+      ->capture_default_str();
+  age->add_option("--bytes", options.bytes, "Of the disk tier; the loop's file has half of it")
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("8GiB");
+  age->add_option("--size", options.sizes, "Record size of a model; may be given again")
+      ->transform(CLI::AsSizeValue(false))
+      ->allow_extra_args(false)
+      ->check(kRecordSize)
+      ->default_str("256KiB 1MiB 2MiB");
+  age->add_option("--measured", options.measured, "Of these sizes, the one that is measured")
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("1MiB");
+  age->add_option("--kvtierd", options.kvtierd, "The daemon to measure")
+      ->check(CLI::ExistingFile)
+      ->default_str("the one beside this program");
+  return age;
 }
 
 CLI::App* add_index(CLI::App& app, IndexOptions& options) {
@@ -166,20 +200,22 @@ int run(int argc, char** argv) {
         &arguments.lookup.directory, &arguments.clients.directory}) {
     *directory = std::filesystem::temp_directory_path();
   }
-  arguments.lookup.kvtierd = arguments.clients.kvtierd = kvtierd_beside();
+  arguments.age.kvtierd = arguments.lookup.kvtierd = arguments.clients.kvtierd = kvtierd_beside();
   CLI::App app{"How fast the parts of kvtier are, beside what bounds them.", "kvtier-bench"};
   app.footer(kExamples);
   app.require_subcommand(1);
   auto* disk = add_disk(app, arguments.disk);
+  auto* age = add_age(app, arguments.age);
   auto* index = add_index(app, arguments.index);
   auto* turnover = add_turnover(app, arguments.turnover);
   auto* rebuild = add_rebuild(app, arguments.rebuild);
   auto* lookup = add_lookup(app, arguments.lookup);
   auto* clients = add_clients(app, arguments.clients);
-  for (auto* command : {disk, index, turnover, rebuild, lookup, clients})
+  for (auto* command : {disk, age, index, turnover, rebuild, lookup, clients})
     command->footer(kExamples);
   return run_program(app, argc, argv, [&](Report& report) {
     if (*disk) measure_disk(arguments.disk, report);
+    if (*age) measure_ageing(arguments.age, report);
     if (*index) measure_index(arguments.index, report);
     if (*turnover) measure_turnover(arguments.turnover, report);
     if (*rebuild) measure_rebuild(arguments.rebuild, report);

@@ -1,0 +1,236 @@
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <stdexcept>
+
+#include "bench/support/daemon_child.h"
+#include "bench/support/raw_disk.h"
+#include "bench/support/records.h"
+#include "bench/tiers/commands.h"
+#include "core/base/units.h"
+#include "kvtier/client.h"
+
+namespace kvtier::bench {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+constexpr std::uint32_t kBlocks = 32;  // of a prompt
+constexpr std::uint32_t kLeasesAhead = 3;
+// One request in so many is for a prompt that was written before.
+constexpr std::uint64_t kReadsIn = 3;
+
+Deadline soon() {
+  return steady_clock::now() + 60s;
+}
+
+// An engine of one model: prompts of records of one size, each of which says whose it is.
+class Model {
+ public:
+  Model(const std::shared_ptr<Client>& client, std::uint64_t record_bytes)
+      : ns_(namespace_of_records(record_bytes)),
+        layout_(RecordLayout::of(ns_)),
+        cache_(need(client->open(ns_))),
+        memory_(kBlocks * record_bytes, std::byte{5}) {
+    for (std::uint32_t block = 0; block < kBlocks; ++block)
+      records_.push_back(memory_.data() + block * record_bytes);
+    need(cache_->wait_open(soon()));
+  }
+
+  std::uint64_t record_bytes() const noexcept { return layout_.record_bytes; }
+  const std::deque<std::uint64_t>& written() const noexcept { return written_; }
+
+  // False: not all of it was taken, and nobody will ask for it.
+  bool write(std::uint64_t number) {
+    for (std::uint32_t block = 0; block < kBlocks; ++block)
+      for (const std::size_t at : marks())
+        std::memcpy(records_[block] + at, &number, sizeof number);
+    auto write = cache_->write_back(tokens_of(number), 0, pages(), {}, steady_clock::now() + 5s);
+    write.wait();
+    if (write.accepted() < kBlocks) return false;
+    written_.push_back(number);
+    return true;
+  }
+
+  // Leading blocks that are there.
+  std::uint32_t found(std::uint64_t number) const {
+    return cache_->match(tokens_of(number)).blocks;
+  }
+
+  // Loads what is there of a prompt; returns how many of its blocks were of another.
+  std::uint32_t wrong_in(std::uint64_t number) {
+    auto lease = need(cache_->lease(tokens_of(number), kBlocks, soon()));
+    if (lease.wait_ready(soon()) == 0) return 0;
+    std::ranges::fill(memory_, std::byte{0});
+    auto load = need(lease.load_into(pages()));
+    const std::uint32_t good = load.finish();
+    std::uint32_t wrong = 0;
+    for (std::uint32_t block = 0; block < good; ++block) wrong += !is_of(block, number);
+    return wrong;
+  }
+
+  Lease lease(std::uint64_t number) {
+    return need(cache_->lease(tokens_of(number), kBlocks, soon()));
+  }
+
+  // Those of which nothing is left are of no interest any more.
+  void forget_what_has_gone() {
+    while (!written_.empty() && found(written_.front()) == 0) written_.pop_front();
+  }
+
+ private:
+  static std::vector<Token> tokens_of(std::uint64_t number) {
+    return prompt(number, std::size_t{kBlocks} * kBlockTokens + 1);
+  }
+  Pages pages() const { return {.records = records_, .k_pages = {}, .v_pages = {}}; }
+  // Where in a record its prompt's number stands.
+  std::array<std::size_t, 2> marks() const noexcept {
+    return {layout_.header_bytes, layout_.record_bytes - sizeof(std::uint64_t)};
+  }
+  bool is_of(std::uint32_t block, std::uint64_t number) const {
+    return std::ranges::all_of(marks(), [&](std::size_t at) {
+      return std::memcmp(records_[block] + at, &number, sizeof number) == 0;
+    });
+  }
+
+  const Namespace ns_;
+  const RecordLayout layout_;
+  std::shared_ptr<Cache> cache_;
+  std::vector<std::byte> memory_;
+  std::vector<std::byte*> records_;
+  std::deque<std::uint64_t> written_;  // prompts, the oldest first
+};
+
+class Ageing {
+ public:
+  Ageing(const AgeOptions& options, const std::filesystem::path& directory, Report& report)
+      : options_(options),
+        report_(report),
+        raw_(directory / "raw", options.bytes / 2),
+        daemon_(options.kvtierd, directory, {"2GiB", "64MiB", std::to_string(options.bytes)}) {
+    ClientOptions client;
+    client.socket = daemon_.socket();
+    client.name = "kvtier-bench age";
+    client_ = need(Client::start(client));
+    need(client_->wait_connected(soon()));
+    for (const std::uint64_t size : options.sizes) models_.try_emplace(size, client_, size);
+  }
+
+  void run() {
+    Model& measured = models_.at(options_.measured);
+    for (std::uint64_t bytes = 0; bytes < options_.bytes + options_.bytes / 8;
+         bytes += kBlocks * measured.record_bytes())
+      measured.write(next_++);
+    measure("fresh", measured);
+    churn();
+    measure("aged", measured);
+  }
+
+ private:
+  // Requests of all models at random, of which those that write replace what is oldest.
+  void churn() {
+    std::uint64_t written = 0, refused = 0, asked = 0, wrong = 0;
+    const auto begin = steady_clock::now();
+    while (seconds_since(begin) < options_.age_seconds) {
+      Model& model = std::next(models_.begin(), random(models_.size()))->second;
+      model.forget_what_has_gone();
+      if (!model.written().empty() && random(kReadsIn) == 0) {
+        wrong += model.wrong_in(model.written()[random(model.written().size())]);
+        asked += kBlocks;
+      } else if (model.write(next_++)) {
+        written += kBlocks * model.record_bytes();
+      } else {
+        ++refused;
+      }
+    }
+    need(client_->flush(steady_clock::now() + 600s));
+    report_.add("age.written", static_cast<double>(written) / 1e9, "GB",
+                static_cast<double>(options_.bytes) / 1e9);
+    report_.add("age.prompts_refused", static_cast<double>(refused), "prompts");
+    report_.add("age.wrong", static_cast<double>(wrong), "blocks", static_cast<double>(asked));
+    report_prefixes();
+  }
+
+  // Of the prompts of which anything is left, those that are there whole.
+  void report_prefixes() {
+    std::uint64_t whole = 0, left = 0;
+    for (auto& [size, model] : models_) {
+      for (const std::uint64_t number : model.written()) {
+        const std::uint32_t blocks = model.found(number);
+        whole += blocks == kBlocks;
+        left += blocks != 0;
+      }
+    }
+    report_.add("age.whole_prompts", static_cast<double>(whole), "prompts",
+                static_cast<double>(left));
+  }
+
+  void measure(const std::string& when, Model& model) {
+    const auto size = static_cast<std::uint32_t>(model.record_bytes());
+    for (const auto direction : {Direction::read, Direction::write}) {
+      std::vector<double> of_raw, of_tier;
+      for (std::uint32_t round = 0; round < options_.rounds; ++round) {
+        of_raw.push_back(raw_.run(direction, size, options_.seconds));
+        of_tier.push_back(direction == Direction::read ? read_rate(model) : write_rate(model));
+      }
+      const std::string verb = direction == Direction::read ? ".read" : ".write";
+      report_.add("age." + when + verb, median(of_tier) / 1e9, "GB/s", median(of_raw) / 1e9);
+    }
+  }
+
+  // From disk to host memory, each prompt once.
+  double read_rate(Model& model) {
+    daemon_.drop(TierSet().with(Tier::host));
+    model.forget_what_has_gone();
+    std::vector<std::uint64_t> numbers(model.written().begin(), model.written().end());
+    std::deque<Lease> leases;
+    std::uint64_t blocks = 0;
+    const auto begin = steady_clock::now();
+    const auto land = [&] {
+      blocks += leases.front().wait_ready(soon());
+      leases.pop_front();
+    };
+    while (seconds_since(begin) < options_.seconds && !numbers.empty()) {
+      std::swap(numbers[random(numbers.size())], numbers.back());
+      leases.push_back(model.lease(numbers.back()));
+      numbers.pop_back();
+      if (leases.size() > kLeasesAhead) land();
+    }
+    while (!leases.empty()) land();
+    return static_cast<double>(blocks * model.record_bytes()) / seconds_since(begin);
+  }
+
+  // New prompts until the last of them is on disk.
+  double write_rate(Model& model) {
+    const std::uint64_t before = daemon_.disk_insertions();
+    const auto begin = steady_clock::now();
+    while (seconds_since(begin) < options_.seconds) model.write(next_++);
+    need(client_->flush(soon()));
+    return static_cast<double>((daemon_.disk_insertions() - before) * model.record_bytes()) /
+           seconds_since(begin);
+  }
+
+  std::uint64_t random(std::uint64_t below) { return (random_ = mixed(random_)) % below; }
+
+  const AgeOptions& options_;
+  Report& report_;
+  RawDisk raw_;
+  DaemonChild daemon_;
+  std::shared_ptr<Client> client_;
+  std::map<std::uint64_t, Model> models_;  // by the size of their records
+  std::uint64_t next_ = 1;
+  std::uint64_t random_ = 1;
+};
+
+}  // namespace
+
+void measure_ageing(const AgeOptions& options, Report& report) {
+  if (std::ranges::find(options.sizes, options.measured) == options.sizes.end())
+    throw std::runtime_error("--measured is none of the sizes: give it as a --size too");
+  const ScratchDirectory scratch(options.directory);
+  Ageing(options, scratch.path(), report).run();
+}
+
+}  // namespace kvtier::bench
