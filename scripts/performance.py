@@ -7,7 +7,7 @@
 A result is what a benchmark prints with --json: a list of rows with name, value, unit, limit and ratio; or any other JSON,
 whose values are named by their path ("runs/computed/first_token_ms"). A claim in the TOML file is a row `w`. Where its
 group names a `file`, the figures are that file's: of the row `name` (or `w`), beside its limit, or beside the row
-`of_name`; with `times` the ratio says how many times less than that it is. Where it names none, they stand in the claim (`v`, the figure; `of`, what it is held against; `r`, the ratio), and
+`of_name`; with `times` the ratio says how many times less than that it is, with `percent` how much more. Where it names none, they stand in the claim (`v`, the figure; `of`, what it is held against; `r`, the ratio), and
 the page says that the file is missing. A ratio that does not follow from its two figures is an error, and so is a row that
 no result has. `bound` is of the ratio ("<= 1.6", ">= 25 x", "<= 2 %"), or with the figure's unit of the figure ("<= 15 s").
 """
@@ -120,6 +120,9 @@ def claim(row, group, results):
         figure, of, ratio = shown(value), "" if limit is None else shown(limit), "" if not limit else f"{value / limit:.3f}"
         if group.get("times") and limit:
             ratio = f"{shown(limit / value)} x"
+        if group.get("percent"):
+            figure, of = f"{value:.6g}", of and f"{limit:.6g}"
+            ratio = ratio and f"{100 * (value / limit - 1):+.3f} %"
         source = f"[{group['file']}](results/{group['file']})"
     met = is_met(bound, figure, unit, ratio)
     beside = f"{peer} {of} {unit}".strip() if of else (peer if ratio else "")

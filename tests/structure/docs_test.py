@@ -191,6 +191,13 @@ class FiguresTest(PlantedTree):
         self.assertEqual(self.run_script("performance.py")[0], 0)
         self.assertIn("| 0.0160 GB/s | bare 2 GB/s | 125 x | >= 100 x | yes |", self.page())
 
+    def test_percent_is_how_much_more_than_its_peer_a_row_is(self):
+        self.plant("docs/results/run.json", json.dumps([RESULT[0] | {"value": 2.007}, RESULT[1]]))
+        claims = CLAIMS.replace('peer = "bare"', 'peer = "bare"\npercent = true').replace(">= 0.90", "<= 0.5 %", 1)
+        self.plant("docs/performance.toml", claims)
+        self.assertEqual(self.run_script("performance.py")[0], 0)
+        self.assertIn("| 2.007 GB/s | bare 2 GB/s | +0.350 % | <= 0.5 % | yes |", self.page())
+
     def test_a_ratio_that_does_not_follow_from_its_figures_is_an_error(self):
         self.plant("docs/performance.toml", CLAIMS.replace("100 x", "130 x"))
         status, output = self.run_script("performance.py")
