@@ -108,6 +108,8 @@ inline constexpr std::uint64_t kStampsMax = 1ULL << 56;
 // The kernel may go on with a killed daemon's reads for as long as a device may take, which is 30
 // seconds, and a reset after them. Slots they go to are nobody's until then.
 inline constexpr std::chrono::seconds kLateReadsMax{60};
+// A directory of which nothing is heard for so long while it is opened comes late.
+inline constexpr std::chrono::seconds kOpenPatience{20};
 // What a stop waits for the disks' threads: less than the unit's TimeoutStopSec=.
 inline constexpr std::chrono::seconds kCloseMax{30};
 inline constexpr std::uint16_t kHoldsMax = 0xFFFF;  // of one block in one tier

@@ -3,14 +3,17 @@
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/ringbuffer_sink.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <boost/asio/io_context.hpp>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
 #include "core/base/shown.h"
@@ -41,6 +44,15 @@ Exit codes: 0 stopped by SIGTERM or SIGINT, 1 the environment, 2 the configurati
 int fail(int code, const Error& error) {
   std::fprintf(stderr, "kvtierd: %s\n", shown(error.message).c_str());
   return code;
+}
+
+// As many as may be had: each segment takes one where there is no io_uring.
+void have_descriptors() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0)
+    spdlog::warn("the limit of open files stays as it is: {}", std::strerror(errno));
 }
 
 int exit_code(const Error& error) {
@@ -124,6 +136,8 @@ int run_kvtierd(int argc, char** argv, const KvtierdHooks& hooks) {
   spdlog::set_level(spdlog::level::from_str(config.log_level));
   spdlog::flush_on(spdlog::level::info);
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // what may not be written is said where it is written
+  have_descriptors();
   return serve(std::move(config), config_file, *passed, problems, hooks);
 }
 

@@ -86,13 +86,18 @@ Result<void> TierBacking::open_disks(const Config::Disk& disk) {
                                          std::to_string(kSegmentsMax) +
                                          " segments: give a larger segment_size");
   }
+  std::vector<std::unique_ptr<storage::StoreOpening>> openings;
   for (const auto& directory : disk.directories) {
     ports_.progress("Opening the disk tier in " + directory.string());
     const auto options = store_options(disk, directory);
     segments_bytes_ = storage::segment_capacity_bytes(options);
-    auto store = storage::open_record_store_now_or_late(options, ports_.post, ports_.wrap_device);
+    openings.push_back(std::make_unique<storage::StoreOpening>(options, ports_.post,
+                                                               ports_.wrap_device));
+  }
+  for (std::size_t i = 0; i < openings.size(); ++i) {
+    auto store = openings[i]->take(limits::kOpenPatience);
     if (!store) return store.error();
-    disks_.push_back({directory.string(), std::move(*store), {}});
+    disks_.push_back({disk.directories[i].string(), std::move(*store), {}});
   }
   return {};
 }

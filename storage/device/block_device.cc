@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
 
 #include "core/base/check.h"
 #include "core/record/record.h"
@@ -26,9 +27,18 @@ Result<void> BlockDevice::open_file(FileId file, const std::filesystem::path& pa
                    path.string());
     }
   }
+  struct stat status {};
+  if (fd && (::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)))
+    return make_error(Errc::io, path.string() + " is not a file");
   if (!fd) {
-    return errno_error(errno == ENOENT ? Errc::not_found : Errc::io,
-                       "cannot open " + path.string());
+    const bool too_many = errno == EMFILE || errno == ENFILE;
+    return errno_error(errno == ENOENT ? Errc::not_found
+                       : too_many      ? Errc::no_space
+                                       : Errc::io,
+                       "cannot open " + path.string() +
+                           (too_many ? " (too few file descriptors: raise RLIMIT_NOFILE, "
+                                       "LimitNOFILE= in a unit)"
+                                     : ""));
   }
   if (const auto opened = open_file_impl(file, std::move(fd), path); !opened) return opened.error();
   files_.emplace(file.value, path);

@@ -64,8 +64,10 @@ class BlockDevice {
   const Limits& limits() const noexcept { return limits_; }
   virtual const char* kind() const noexcept = 0;
 
-  // Opens an existing file, past the page cache where the file system can. Errors: io, not_found.
+  // Opens an existing file, past the page cache where the file system can. Errors: io, not_found,
+  // no_space (of descriptors).
   Result<void> open_file(FileId file, const std::filesystem::path& path);
+  // What is in flight goes on.
   void close_file(FileId file);
   bool is_open(FileId file) const noexcept { return files_.contains(file.value); }
 

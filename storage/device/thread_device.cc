@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -44,7 +45,7 @@ class ThreadDevice final : public BlockDevice {
 
  protected:
   Result<void> open_file_impl(FileId file, UniqueFd fd, const std::filesystem::path&) override {
-    files_[file.value] = std::move(fd);
+    files_[file.value] = std::make_shared<const UniqueFd>(std::move(fd));
     return {};
   }
   void close_file_impl(FileId file) override { files_[file.value].reset(); }
@@ -90,11 +91,11 @@ class ThreadDevice final : public BlockDevice {
   struct Job {
     Kind kind;
     Transfer transfer;
-    int fd;
+    std::shared_ptr<const UniqueFd> file;  // which may be closed meanwhile
   };
 
   void queue(Kind kind, const Transfer& transfer) {
-    queued_.push_back({kind, transfer, files_[transfer.file.value].get()});
+    queued_.push_back({kind, transfer, files_[transfer.file.value]});
   }
 
   void work() {
@@ -126,8 +127,9 @@ class ThreadDevice final : public BlockDevice {
   }
 
   static Result<void> perform(const Job& job, int& code) {
+    const int fd = job.file->get();
     if (job.kind == Kind::sync) {
-      return ::fdatasync(job.fd) == 0 ? Result<void>{} : failure(job, "sync", code);
+      return ::fdatasync(fd) == 0 ? Result<void>{} : failure(job, "sync", code);
     }
     const bool reading = job.kind == Kind::read;
     std::size_t done = 0;
@@ -136,7 +138,7 @@ class ThreadDevice final : public BlockDevice {
       const std::size_t left = job.transfer.bytes - done;
       const auto offset = static_cast<off_t>(job.transfer.offset + done);
       const ssize_t n =
-          reading ? ::pread(job.fd, at, left, offset) : ::pwrite(job.fd, at, left, offset);
+          reading ? ::pread(fd, at, left, offset) : ::pwrite(fd, at, left, offset);
       if (n < 0 && errno == EINTR) continue;
       if (n == 0) errno = ENODATA;
       if (n <= 0) return failure(job, reading ? "read" : "write", code);
@@ -155,7 +157,7 @@ class ThreadDevice final : public BlockDevice {
                        code);
   }
 
-  std::vector<UniqueFd> files_;
+  std::vector<std::shared_ptr<const UniqueFd>> files_;
   std::vector<Job> queued_;
   std::mutex mutex_;  // guards all below but the threads
   std::condition_variable work_ready_;

@@ -115,7 +115,8 @@ class UringDevice final : public BlockDevice {
     fixed_.resize(limits().buffers, false);
     operations_.reserve(limits().depth + 2);
     arm_wake();
-    submit_impl();
+    // A filter may let the ring be made and not used.
+    if (rc = ::io_uring_submit(&ring_); rc < 0) return init_error(-rc);
     return {};
   }
 

@@ -14,6 +14,7 @@
 
 #include "core/record/digest.h"
 #include "storage/index/points.h"
+#include "storage/index/regular_file.h"
 #include "storage/index/replace_file.h"
 
 namespace kvtier::storage {
@@ -59,9 +60,10 @@ Result<void> Erasures::make(const std::filesystem::path& file) {
 
 Result<Erasures> Erasures::open(const std::filesystem::path& file) {
   Erasures log(file);
-  UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  auto opened = open_regular(file, O_RDONLY);
   bool good = false;
-  if (!fd && errno != ENOENT) return file_error("read", file);
+  if (!opened && opened.error().code != Errc::not_found) return opened.error();
+  const UniqueFd fd = opened ? std::move(*opened) : UniqueFd();
   struct stat status {};
   if (fd) {
     if (::fstat(fd.get(), &status) != 0) return file_error("read", file);

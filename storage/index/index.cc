@@ -20,6 +20,7 @@
 #include "storage/index/allocated_bytes.h"
 #include "storage/index/index_options.h"
 #include "storage/index/points.h"
+#include "storage/index/regular_file.h"
 
 namespace kvtier::storage {
 namespace {
@@ -71,6 +72,10 @@ std::optional<PackedRecord> record_in(const rocksdb::Slice& slice) {
   PackedRecord packed{};
   std::memcpy(&packed, slice.data(), slice.size());
   return packed;
+}
+
+bool is_later_version(const rocksdb::Slice& slice) {
+  return !slice.empty() && static_cast<std::uint8_t>(slice[0]) > kPackedVersion;
 }
 
 Error error_of(const rocksdb::Status& status, const std::string& what) {
@@ -165,6 +170,12 @@ struct Index::Impl {
   Error not_open() const {
     return make_error(Errc::io, "index " + directory.string() + ": is not open");
   }
+  Error later_version() const {
+    return make_error(Errc::version,
+                      "index " + directory.string() +
+                          ": has entries of a later version than this program reads; nothing was "
+                          "changed. Run the later version, or give it another directory");
+  }
   Error another_owner() const {
     return make_error(Errc::corrupt, "index " + directory.string() + ": belongs to another store");
   }
@@ -233,6 +244,8 @@ Index::Index(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Index::~Index() = default;
 
 Result<std::unique_ptr<Index>> Index::open(const Options& options) {
+  if (const auto regular = only_regular_files_in(options.directory); !regular)
+    return regular.error();
   auto impl = std::make_unique<Impl>(options);
   const auto opened = impl->open(true, options.compaction);
   if (!opened.ok()) return impl->error(opened);
@@ -377,6 +390,7 @@ Result<void> Index::Impl::read(const KeyRange& range, IndexEntries& entries,
       stamp = value_in<std::uint64_t>(stamps->value()).value_or(0);
       stamps->Next();
     }
+    if (!packed && is_later_version(records->value())) return later_version();
     if (!packed) {
       unreadable.push_back(*key);
       continue;

@@ -147,14 +147,16 @@ class Readers {
 
 class Scan {
  public:
-  using Progress = std::function<void(const std::string&)>;
-  Scan(Index& index, const Segments& segments, const Erasures& erasures, const Progress& progress)
-      : index_(index), segments_(segments), erasures_(erasures), progress_(progress) {}
+  Scan(Index& index, const Segments& segments, const Erasures& erasures,
+       const RecordStoreOptions& options)
+      : index_(index), segments_(segments), erasures_(erasures), options_(options) {}
 
   Result<std::uint64_t> run() {
     const auto ids = segments_.present();
     Readers readers(segments_, erasures_, ids);
     for (std::size_t done = 0; done < ids.size(); ++done) {
+      if (options_.cancelled && options_.cancelled())
+        return make_error(Errc::unavailable, "making the index anew was given up");
       if (const auto added = add(readers.next()); !added) return added.error();
       if ((done + 1) % kSegmentsPerProgress == 0 || done + 1 == ids.size())
         tell(done + 1, ids.size());
@@ -180,13 +182,13 @@ class Scan {
     const auto text = fmt::format("rebuilding the index: {} of {} segments read, {} records found",
                                   read, of, found_.size());
     spdlog::info(text);
-    if (progress_) progress_(text);
+    if (options_.progress) options_.progress(text);
   }
 
   Index& index_;
   const Segments& segments_;
   const Erasures& erasures_;
-  const Progress& progress_;
+  const RecordStoreOptions& options_;
   Index::Batch batch_;
   std::unordered_set<Key, KeyHash> found_;
 };
@@ -194,9 +196,8 @@ class Scan {
 }  // namespace
 
 Result<std::uint64_t> rebuild_index(Index& index, const Segments& segments,
-                                    const Erasures& erasures,
-                                    const std::function<void(const std::string&)>& progress) {
-  return Scan(index, segments, erasures, progress).run();
+                                    const Erasures& erasures, const RecordStoreOptions& options) {
+  return Scan(index, segments, erasures, options).run();
 }
 
 }  // namespace kvtier::storage

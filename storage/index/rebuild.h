@@ -4,8 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <string>
 
 #include "kvtier/result.h"
 #include "storage/index/erasures.h"
@@ -15,10 +13,9 @@
 namespace kvtier::storage {
 
 // Indexes every record with an intact head that was not erased; last accesses and namespaces are
-// not in the segments and stay unknown. Says in the log, and to `progress`, how far it is. Returns
-// the number of records. Errors: io, no_space (of the index).
+// not in the segments and stay unknown. Says in the log, and to the options' `progress`, how far it
+// is. Returns the number of records. Errors: io, no_space (of the index), unavailable (cancelled).
 Result<std::uint64_t> rebuild_index(Index& index, const Segments& segments,
-                                    const Erasures& erasures,
-                                    const std::function<void(const std::string&)>& progress = {});
+                                    const Erasures& erasures, const RecordStoreOptions& options);
 
 }  // namespace kvtier::storage

@@ -17,6 +17,7 @@
 #include "core/base/fd.h"
 #include "core/record/digest.h"
 #include "storage/index/points.h"
+#include "storage/index/regular_file.h"
 
 namespace kvtier::storage {
 namespace {
@@ -41,8 +42,9 @@ std::optional<std::uint32_t> number_in(const std::filesystem::path& name) {
 
 // Errors: io, not_found (zeros), corrupt (not a header page).
 Result<SegmentHeader> read_header(const std::filesystem::path& path) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd) return errno_error(Errc::io, "cannot open " + path.string());
+  const auto file = open_regular(path, O_RDONLY);
+  if (!file) return make_error(Errc::io, file.error().message);
+  const UniqueFd& fd = *file;
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) return errno_error(Errc::io, "stat of " + path.string());
   SegmentHeader header{};
@@ -131,11 +133,11 @@ Result<void> Segments::prepare(std::uint32_t segment, std::uint64_t slot_bytes) 
   if (slot_bytes_[segment] == slot_bytes) return {};
   const bool converts = slot_bytes_[segment] != 0;
   if (const auto there = wait_for_file(segment); !there) return there;
-  UniqueFd fd(::open(path_of(segment).c_str(), O_RDWR | O_CLOEXEC));
-  if (!fd) return errno_error(Errc::io, "cannot open " + path_of(segment).string());
+  const auto fd = open_regular(path_of(segment), O_RDWR);
+  if (!fd) return make_error(Errc::io, fd.error().message);
   KVTIER_STORAGE_POINT("storage.segment.before_header");
   slot_bytes_[segment] = 0;  // until the header is there
-  if (const auto ready = write_header(fd.get(), segment, slot_bytes); !ready) return ready;
+  if (const auto ready = write_header(fd->get(), segment, slot_bytes); !ready) return ready;
   KVTIER_STORAGE_POINT("storage.segment.header_written");
   slot_bytes_[segment] = slot_bytes;
   if (converts) {
@@ -177,13 +179,14 @@ void Segments::make_one_ahead() {
 Result<void> Segments::allocate(std::uint32_t segment) const {
   const auto path = path_of(segment);
   const auto size = static_cast<off_t>(segment_bytes_);
-  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!fd) return errno_error(Errc::io, "cannot make " + path.string());
+  const auto fd = open_regular(path, O_RDWR | O_CREAT);
+  if (!fd) return fd.error();
   Result<void> ready = {};
-  if (const int code = ::posix_fallocate(fd.get(), 0, size); code != 0) {
+  if (const int code = ::posix_fallocate(fd->get(), 0, size); code != 0) {
     const Errc kind = code == ENOSPC || code == EDQUOT ? Errc::no_space : Errc::io;
-    ready = errno_error(kind, "cannot allocate " + path.string(), code);
-  } else if (::ftruncate(fd.get(), size) != 0) {
+    const char* const mend = code == EFBIG ? " (raise RLIMIT_FSIZE, LimitFSIZE= in a unit)" : "";
+    ready = errno_error(kind, "cannot allocate " + path.string() + mend, code);
+  } else if (::ftruncate(fd->get(), size) != 0) {
     ready = errno_error(Errc::io, "cannot size " + path.string());
   } else {
     KVTIER_STORAGE_POINT("storage.segment.allocated");

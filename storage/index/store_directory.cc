@@ -4,14 +4,13 @@
 #include <spdlog/spdlog.h>
 #include <sys/file.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -22,6 +21,7 @@
 #include "storage/index/allocated_bytes.h"
 #include "storage/index/erasures.h"
 #include "storage/index/points.h"
+#include "storage/index/regular_file.h"
 #include "storage/index/replace_file.h"
 
 namespace kvtier::storage {
@@ -78,14 +78,10 @@ Result<void> validate(const RecordStoreOptions& options) {
 
 // None if the store was never made. Errors: version, io.
 Result<std::optional<Format>> read_format(const std::filesystem::path& directory) {
-  const auto path = directory / "FORMAT";
-  std::ifstream file(path);
-  if (!file) {
-    const int code = errno;
-    std::error_code ignored;
-    if (!std::filesystem::exists(path, ignored)) return std::optional<Format>{};
-    return error_at(Errc::io, path, std::string("cannot be read: ") + std::strerror(code));
-  }
+  const auto text = read_small_file(directory / "FORMAT");
+  if (!text && text.error().code == Errc::not_found) return std::optional<Format>{};
+  if (!text) return text.error();
+  std::istringstream file(*text);
   std::string name, id_name, id, segment_name;
   Format format;
   file >> name >> format.version;
@@ -149,6 +145,10 @@ Result<void> check_unused(const std::filesystem::path& path) {
   std::filesystem::directory_iterator file(path, failed);
   for (; !failed && file != std::filesystem::directory_iterator(); file.increment(failed)) {
     const std::string name = file->path().filename();
+    if (name == kNotMountedMark) {
+      return error_at(Errc::io, path,
+                      "is not mounted: it has the mark NOT-MOUNTED. It is waited for; mount it");
+    }
     if (name != "LOCK" && name != "FORMAT.tmp" && name != "lost+found" &&
         !name.starts_with("ERASED")) {
       return error_at(
@@ -162,9 +162,9 @@ Result<void> check_unused(const std::filesystem::path& path) {
 
 Result<UniqueFd> lock(const std::filesystem::path& directory) {
   const auto path = directory / "LOCK";
-  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!fd) return errno_error(Errc::io, "disk tier: cannot write " + path.string());
-  if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return fd;
+  auto fd = open_regular(path, O_RDWR | O_CREAT);
+  if (!fd) return fd;
+  if (::flock(fd->get(), LOCK_EX | LOCK_NB) == 0) return fd;
   if (errno != EWOULDBLOCK) return errno_error(Errc::io, "disk tier: cannot lock " + path.string());
   return error_at(Errc::refused, directory,
                   "in use by another daemon, which holds " + path.string());
@@ -185,18 +185,48 @@ Result<void> write_and_read_back(const std::filesystem::path& path) {
   const auto failed = [&](const char* verb) { return file_error(verb, path); };
   std::array<std::uint64_t, kRecordAlignment / sizeof(std::uint64_t)> written{}, found{};
   if (::getrandom(written.data(), sizeof written, 0) != sizeof written) return failed("draw for");
-  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!fd) return failed("make");
-  if (::pwrite(fd.get(), written.data(), sizeof written, 0) != sizeof written ||
-      ::fsync(fd.get()) != 0) {
+  auto fd = open_regular(path, O_RDWR | O_CREAT | O_TRUNC);
+  if (!fd) return fd.error();
+  if (::pwrite(fd->get(), written.data(), sizeof written, 0) != sizeof written ||
+      ::fsync(fd->get()) != 0) {
     return failed("write");
   }
   KVTIER_STORAGE_POINT("storage.health.probe_written");
-  (void)::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
-  if (::pread(fd.get(), found.data(), sizeof found, 0) != sizeof found) return failed("read");
+  (void)::posix_fadvise(fd->get(), 0, 0, POSIX_FADV_DONTNEED);
+  if (::pread(fd->get(), found.data(), sizeof found, 0) != sizeof found) return failed("read");
   if (found != written) return error_at(Errc::io, path, "does not read as it was written");
   if (::unlink(path.c_str()) != 0) return failed("remove");
   return {};
+}
+
+// What a store that is made says: the directory may be one whose file system is not mounted.
+void tell_of_new_store(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const auto absolute = std::filesystem::absolute(path, ignored).lexically_normal();
+  struct stat here {
+  }, above{};
+  const bool mounted = ::stat(absolute.c_str(), &here) == 0 &&
+                       ::stat(absolute.parent_path().c_str(), &above) == 0 &&
+                       here.st_dev != above.st_dev;
+  if (mounted) return spdlog::info("disk tier {}: a new store is made", path.string());
+  spdlog::warn(
+      "disk tier {}: a new store is made, on the file system of {}. If another file system belongs "
+      "there: stop kvtierd, mount it, and put an empty file NOT-MOUNTED into the bare directory, "
+      "so that it is waited for",
+      path.string(), absolute.parent_path().string());
+}
+
+// Segments cannot be made under a smaller limit.
+Result<void> check_file_size_limit(const std::filesystem::path& path, std::uint64_t segment_bytes) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+      limit.rlim_cur >= segment_bytes) {
+    return {};
+  }
+  return error_at(Errc::io, path,
+                  "files may have " + mebibytes(limit.rlim_cur) + ", and segments have " +
+                      mebibytes(segment_bytes) +
+                      ": raise RLIMIT_FSIZE (LimitFSIZE= in a unit)");
 }
 
 // What never fits, or not for a directory that is yet to be made, is a mistake in the setting. One
@@ -232,9 +262,11 @@ std::uint64_t index_capacity_bytes(const RecordStoreOptions& options) noexcept {
   return options.capacity_bytes / kIndexShare + kIndexReserveBytes - kSmallFilesBytes;
 }
 
-bool StoreDirectory::was_made(const std::filesystem::path& directory) {
+bool StoreDirectory::may_come(const std::filesystem::path& directory, const Error& why) {
+  if (why.code != Errc::io && why.code != Errc::no_space) return false;
   std::error_code ignored;
-  return std::filesystem::exists(directory / "FORMAT", ignored);
+  return std::filesystem::exists(directory / "FORMAT", ignored) ||
+         std::filesystem::exists(directory / kNotMountedMark, ignored);
 }
 
 Result<StoreDirectory> StoreDirectory::open(const RecordStoreOptions& options) {
@@ -260,6 +292,7 @@ Result<StoreDirectory> StoreDirectory::open(const RecordStoreOptions& options) {
     if (::getrandom((*format)->id.data(), (*format)->id.size(), 0) != 16) {
       return errno_error(Errc::io, "getrandom");
     }
+    tell_of_new_store(options.directory);
     if (const auto written = write_files(options.directory, **format); !written) {
       return written.error();
     }
@@ -282,6 +315,7 @@ Result<StoreDirectory> StoreDirectory::open(const RecordStoreOptions& options) {
   directory.path_ = options.directory;
   directory.id_ = (*format)->id;
   directory.lock_ = std::move(*held);
+  directory.segment_bytes_ = options.segment_bytes;
   make_private(directory.index());
   make_private(directory.segments());
   return directory;
@@ -306,6 +340,7 @@ Result<void> StoreDirectory::probe() {
     if (!held) return held.error();
     lock_ = std::move(*held);
   }
+  if (const auto large = check_file_size_limit(path_, segment_bytes_); !large) return large;
   return write_and_read_back(path_ / "PROBE");
 }
 

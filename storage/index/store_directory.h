@@ -18,6 +18,10 @@ namespace kvtier::storage {
 inline constexpr std::uint32_t kStoreVersion = 3;
 inline constexpr std::uint32_t kStoreVersionOldest = 1;
 
+// In a bare directory that a file system is to be mounted over: where it can be seen, the file system
+// is not there, and is waited for.
+inline constexpr const char* kNotMountedMark = "NOT-MOUNTED";
+
 // What of the capacity the index's files may take.
 std::uint64_t index_capacity_bytes(const RecordStoreOptions& options) noexcept;
 
@@ -26,8 +30,9 @@ class StoreDirectory {
   // Makes (unless may_create is off) or opens it and holds its lock until destruction. Errors:
   // those of open_record_store().
   static Result<StoreDirectory> open(const RecordStoreOptions& options);
-  // Whether there is a store, of whatever version.
-  static bool was_made(const std::filesystem::path& directory);
+  // Whether a directory that could not be opened for this reason may come late: it has a store, of
+  // whatever version, or waits for a mount.
+  static bool may_come(const std::filesystem::path& directory, const Error& why);
 
   // Whether the path still leads to the directory that was opened. Errors: io.
   Result<void> look() const;
@@ -44,6 +49,7 @@ class StoreDirectory {
  private:
   std::filesystem::path path_;
   StoreId id_{};
+  std::uint64_t segment_bytes_ = 0;
   UniqueFd lock_;
 };
 

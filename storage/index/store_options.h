@@ -72,6 +72,8 @@ struct RecordStoreOptions {
   rocksdb::Env* index_env = nullptr;
   // Told how far opening is where that takes long; on the caller's thread.
   std::function<void(const std::string&)> progress;
+  // Asked now and then where opening takes long: whether it is to be given up (unavailable).
+  std::function<bool()> cancelled;
 };
 
 // Scrubs under way, and so the store's own buffers for them.

@@ -19,6 +19,7 @@ bool is_whole(int code) noexcept {
     case ENOSPC:
     case EDQUOT:
     case EROFS:
+    case EFBIG:
     case ENOENT:
     case ESTALE:
     case ENODEV:
@@ -38,6 +39,10 @@ std::string mend_of(const std::filesystem::path& directory, int code) {
   if (::stat(directory.c_str(), &status) != 0 || ::statvfs(directory.c_str(), &room) != 0 ||
       code == ENOENT || code == ESTALE || code == ENODEV || code == ENXIO) {
     return name + " or its device is gone: mount it again";
+  }
+  if (code == EFBIG) {
+    return "files in " + name +
+           " may not be as large as a segment: raise RLIMIT_FSIZE (LimitFSIZE= in a unit)";
   }
   if (code == EROFS || (room.f_flag & ST_RDONLY) != 0) {
     return name + " is read-only: look for its cause with dmesg, then remount it read-write";

@@ -3,9 +3,11 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -24,15 +26,51 @@ bool newer(const DiskEntry& a, const DiskEntry& b) noexcept {
   return a.identity.block_index < b.identity.block_index;
 }
 
+}  // namespace
+
 class LateStore final : public RecordStore {
  public:
-  LateStore(const RecordStoreOptions& options, Post post, const WrapDevice& wrap, const Error& why)
-      : options_(options), post_(std::move(post)), wrap_(wrap), why_(why.message) {
-    options_.progress = nullptr;
-    options_.may_create = false;
-    thread_ = std::jthread([this](const std::stop_token& stop) { wait_for_it(stop); });
+  // Begins to open it at once.
+  LateStore(const RecordStoreOptions& options, Post post, const WrapDevice& wrap)
+      : options_(options), post_(std::move(post)), wrap_(wrap) {
+    options_.progress = [this](const std::string& text) { note_progress(text); };
+    options_.cancelled = [this] { return stopping_.load(); };
+    thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
   }
   ~LateStore() override { close(); }
+
+  // What came of the first attempt; none: nothing was heard of it for `patience`, or it has failed
+  // and the store may come. Then this is that store.
+  std::optional<Result<std::unique_ptr<RecordStore>>> first_attempt(
+      std::chrono::milliseconds patience, const std::function<void(const std::string&)>& progress) {
+    std::unique_lock lock(mutex_);
+    const auto began = Clock::now();
+    while (news_.wait_until(lock, heard_ + patience,
+                            [this] { return first_.has_value() || !progress_.empty(); })) {
+      if (first_) break;
+      const std::string text = std::exchange(progress_, {});
+      lock.unlock();
+      if (progress) progress(text);
+      lock.lock();
+    }
+    const bool may_come = !first_ || (!*first_ && first_may_come_);
+    if (!may_come) {
+      verdict_ = Verdict::taken;
+      news_.notify_all();
+      return std::move(*first_);
+    }
+    why_ = first_ ? first_->error().message
+                  : options_.directory.string() + ": nothing came of opening it for " +
+                        std::to_string(
+                            std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - began)
+                                .count()) +
+                        " s; look at its device with dmesg";
+    verdict_ = Verdict::late;
+    news_.notify_all();
+    spdlog::error("disk tier {} cannot be used, kvtierd goes on without it until it can be: {}",
+                  options_.directory.string(), why_);
+    return std::nullopt;
+  }
 
   Result<void> recover(const std::function<void(const DiskEntry&)>& visit) override {
     constexpr std::size_t kPiece = 2048;
@@ -107,10 +145,12 @@ class LateStore final : public RecordStore {
   RecordStoreStats stats() const override { return store_ ? store_->stats() : RecordStoreStats{}; }
 
   void close() override {
+    stopping_ = true;
     thread_.request_stop();
     if (thread_.joinable()) thread_.join();
     alive_.reset();
     opened_ = {};
+    first_.reset();
     if (store_) store_->close();
   }
 
@@ -134,35 +174,63 @@ class LateStore final : public RecordStore {
     });
   }
 
-  void wait_for_it(const std::stop_token& stop) {
+  void note_progress(const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    heard_ = Clock::now();
+    progress_ = text;
+    news_.notify_all();
+  }
+
+  // The first attempt is the start's, if that still waits for it; whatever comes of it later, and
+  // all that follow, is this store's own.
+  void run(const std::stop_token& stop) {
+    auto attempt = open_wrapped_record_store(options_, post_, wrap_);
+    const bool may_come = !attempt && StoreDirectory::may_come(options_.directory, attempt.error());
+    options_.may_create = false;
+    {
+      std::unique_lock lock(mutex_);
+      if (verdict_ == Verdict::none) {
+        first_ = std::move(attempt);
+        first_may_come_ = may_come;
+        news_.notify_all();
+        news_.wait(lock, stop, [this] { return verdict_ != Verdict::none; });
+        if (verdict_ != Verdict::late) return;
+        attempt = std::move(*first_);
+        first_.reset();
+      }
+    }
+    wait_for_it(stop, std::move(attempt));
+  }
+
+  void wait_for_it(const std::stop_token& stop, Result<std::unique_ptr<RecordStore>> attempt) {
     auto pause = options_.probe_first;
-    std::string told = why_;
-    while (!wait(stop, pause)) {
-      const auto began = Clock::now();
-      const auto opened = open();
-      if (opened) return tell([this] { arrive(); });
-      if (std::exchange(told, opened.error().message) != opened.error().message) {
+    std::string told = attempt ? std::string() : attempt.error().message;
+    for (auto began = Clock::now();;) {
+      const Result<void> ready =
+          attempt ? make_ready(std::move(*attempt)) : Result<void>(attempt.error());
+      if (ready) return tell([this] { arrive(); });
+      if (std::exchange(told, ready.error().message) != ready.error().message) {
         tell([this, why = told] { still_offline(why); });
       }
       // Reading a large index again and again would keep a core busy.
       const auto took = std::chrono::ceil<std::chrono::milliseconds>(Clock::now() - began);
+      if (wait(stop, pause)) return;
       pause = std::max(std::min(2 * pause, options_.probe_max), 4 * took);
+      began = Clock::now();
+      attempt = open_wrapped_record_store(options_, post_, wrap_);
     }
   }
 
   // True: it is to stop.
   bool wait(const std::stop_token& stop, std::chrono::milliseconds pause) {
     std::unique_lock lock(mutex_);
-    std::condition_variable_any stopped;
-    stopped.wait_for(lock, stop, pause, [] { return false; });
+    news_.wait_for(lock, stop, pause, [] { return false; });
     return stop.stop_requested();
   }
 
-  Result<void> open() {
+  Result<void> make_ready(std::unique_ptr<RecordStore> store) {
     Opened opened;
-    auto store = open_wrapped_record_store(options_, post_, wrap_);
-    if (!store) return store.error();
-    opened.store = std::move(*store);
+    opened.store = std::move(store);
     auto rows = opened.store->namespaces();
     if (!rows) return rows.error();
     opened.namespaces = std::move(*rows);
@@ -228,23 +296,36 @@ class LateStore final : public RecordStore {
   NamespaceRows namespaces_;
 
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-  std::mutex mutex_;  // of opened_
+  std::atomic<bool> stopping_ = false;
+  std::mutex mutex_;  // of what follows
+  std::condition_variable_any news_;
   Opened opened_;
+  // The first attempt: what was heard of it, what came of it, and whose it is.
+  enum class Verdict { none, taken, late } verdict_ = Verdict::none;
+  Clock::time_point heard_ = Clock::now();
+  std::string progress_;
+  std::optional<Result<std::unique_ptr<RecordStore>>> first_;
+  bool first_may_come_ = false;
+
   std::jthread thread_;
 };
 
-}  // namespace
+StoreOpening::StoreOpening(const RecordStoreOptions& options, RecordStore::Post post,
+                           const WrapDevice& wrap)
+    : progress_(options.progress),
+      late_(std::make_unique<LateStore>(options, std::move(post), wrap)) {}
+StoreOpening::~StoreOpening() = default;
+
+Result<std::unique_ptr<RecordStore>> StoreOpening::take(std::chrono::milliseconds patience) {
+  auto first = late_->first_attempt(patience, progress_);
+  if (first) return std::move(*first);
+  return std::unique_ptr<RecordStore>(std::move(late_));
+}
 
 Result<std::unique_ptr<RecordStore>> open_record_store_now_or_late(
-    const RecordStoreOptions& options, RecordStore::Post post, const WrapDevice& wrap) {
-  auto store = open_wrapped_record_store(options, post, wrap);
-  const bool may_come =
-      !store && (store.error().code == Errc::io || store.error().code == Errc::no_space);
-  if (!may_come || !StoreDirectory::was_made(options.directory)) return store;
-  spdlog::error("disk tier {} cannot be used, kvtierd goes on without it until it can be: {}",
-                options.directory.string(), store.error().message);
-  return std::unique_ptr<RecordStore>(
-      std::make_unique<LateStore>(options, std::move(post), wrap, store.error()));
+    const RecordStoreOptions& options, RecordStore::Post post, const WrapDevice& wrap,
+    std::chrono::milliseconds patience) {
+  return StoreOpening(options, std::move(post), wrap).take(patience);
 }
 
 }  // namespace kvtier::storage

@@ -39,7 +39,7 @@ Result<std::unique_ptr<Index>> rebuilt_index(const StoreDirectory& directory,
   KVTIER_STORAGE_POINT("storage.rebuild.index_removed");
   auto index = Index::open(index_options(directory, options, Index::Compaction::runs));
   if (!index) return index;
-  const auto records = rebuild_index(**index, segments, erasures, options.progress);
+  const auto records = rebuild_index(**index, segments, erasures, options);
   if (!records) return records.error();
   if (const auto marked = (*index)->mark_complete(); !marked) return marked.error();
   KVTIER_STORAGE_POINT("storage.rebuild.complete");

@@ -2,8 +2,11 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include <condition_variable>
 #include <cstdio>
 #include <fstream>
+#include <mutex>
+#include <thread>
 
 #include "storage/store/late_store.h"
 #include "tests/storage/support/helpers.h"
@@ -126,6 +129,104 @@ TEST_F(LateStoreTest, AStoreThatNeverWasAndOneOfAnotherVersionEndTheStart) {
   fill(1);
   std::ofstream(options_.directory / "FORMAT") << "kvtier-store 3\nsomething new\n";
   EXPECT_EQ(open_record_store_now_or_late(options_, post).error().code, Errc::version);
+}
+
+// Devices that nothing comes of until they are let go.
+class HangingDevices {
+ public:
+  WrapDevice wrap() {
+    return [this](std::unique_ptr<BlockDevice> device) {
+      std::unique_lock lock(mutex_);
+      ++hanging_;
+      changed_.notify_all();
+      changed_.wait(lock, [this] { return free_; });
+      return device;
+    };
+  }
+  void wait_for(int hanging) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return hanging_ >= hanging; });
+  }
+  void let_go() {
+    const std::lock_guard lock(mutex_);
+    free_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int hanging_ = 0;
+  bool free_ = false;
+};
+
+// The start hung with it.
+TEST_F(LateStoreTest, OneThatHangsComesLateWhenItHangsNoMore) {
+  fill(3);
+  HangingDevices devices;
+  Control control;
+  auto store = open_record_store_now_or_late(options_, control.post(), devices.wrap(), 20ms);
+  ASSERT_TRUE(store);
+  EXPECT_TRUE((*store)->unknown());
+  std::vector<std::string> why;
+  bool online = false;
+  (*store)->on_health([&](bool is_online, const std::string& text) {
+    online = is_online;
+    why.push_back(text);
+  });
+  ASSERT_EQ(why.size(), 1u);
+  EXPECT_NE(why[0].find(options_.directory.string()), std::string::npos) << why[0];
+  devices.let_go();
+  control.run_until([&] { return online; });
+  std::size_t found = 0;
+  while ((*store)->to_recover())
+    ASSERT_TRUE((*store)->recover([&](const DiskEntry&) { ++found; }));
+  EXPECT_EQ(found, 3u);
+}
+
+TEST_F(LateStoreTest, SeveralAreOpenedSideBySide) {
+  fill(3);
+  RecordStoreOptions other = options_;
+  other.directory = directory_.path() / "other";
+  HangingDevices devices;
+  Control control;
+  StoreOpening first(options_, control.post(), devices.wrap());
+  StoreOpening second(other, control.post(), devices.wrap());
+  devices.wait_for(2);
+  devices.let_go();
+  const auto stores = {first.take(1min), second.take(1min)};
+  for (const auto& store : stores) {
+    ASSERT_TRUE(store);
+    EXPECT_FALSE((*store)->unknown());
+  }
+}
+
+TEST_F(LateStoreTest, WhatIsHeardOfAnOpeningIsToldAndKeepsItFromBeingLate) {
+  fill(3);
+  fs::remove_all(index());
+  std::vector<std::string> heard;
+  const auto thread = std::this_thread::get_id();
+  options_.progress = [&](const std::string& text) {
+    EXPECT_EQ(std::this_thread::get_id(), thread);
+    heard.push_back(text);
+  };
+  Control control;
+  const auto store = open_record_store_now_or_late(options_, control.post());
+  ASSERT_TRUE(store);
+  EXPECT_FALSE((*store)->unknown());
+  EXPECT_FALSE(heard.empty());
+}
+
+// A stop waited for the end of it.
+TEST_F(LateStoreTest, MakingAnIndexAnewIsGivenUpWhereItIsNotWantedAnyMore) {
+  fill(3);
+  fs::remove_all(index());
+  options_.cancelled = [] { return true; };
+  const auto store = open_record_store(options_, [](auto) {});
+  ASSERT_FALSE(store);
+  EXPECT_EQ(store.error().code, Errc::unavailable);
+  options_.cancelled = nullptr;
+  EXPECT_EQ(TestStore(options_).recover().size(), 3u) << "it is made anew the next time";
 }
 
 TEST_F(LateStoreTest, EndsWhileItWaitsAndWhenNobodyTookWhatItOpened) {

@@ -1,5 +1,7 @@
 #include "storage/store/thread/segment_files.h"
 
+#include <spdlog/spdlog.h>
+
 #include <cerrno>
 #include <string>
 #include <utility>
@@ -8,7 +10,16 @@ namespace kvtier::storage {
 
 Result<void> SegmentFiles::open(std::uint32_t segment) {
   if (shared_.device.is_open(FileId(segment))) return {};
-  const auto opened = shared_.device.open_file(FileId(segment), segments_.path_of(segment));
+  auto opened = shared_.device.open_file(FileId(segment), segments_.path_of(segment));
+  if (!opened && opened.error().code == Errc::no_space) {
+    // No descriptor is left, which is no fault of the disk's: those of other segments are given up.
+    close_all();
+    opened = shared_.device.open_file(FileId(segment), segments_.path_of(segment));
+    if (!opened && opened.error().code == Errc::no_space) {
+      if (!std::exchange(told_of_descriptors_, true)) spdlog::error("{}", opened.error().message);
+      return make_error(Errc::unavailable, opened.error().message);
+    }
+  }
   if (opened) {
     open_.insert(segment);
     return {};

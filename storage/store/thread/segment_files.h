@@ -5,7 +5,8 @@
 // - A file is opened when it is first needed, and all are closed before the store comes back from
 //   offline: they may be files of a device that is gone for good.
 // - A file that was written to is unsynced until a flush takes it, and again if its sync fails.
-// A file that cannot be opened, or a segment that cannot be made, takes the store offline.
+// A file that cannot be opened, or a segment that cannot be made, takes the store offline; for want
+// of descriptors other files are closed, and if that does not help the transfer alone fails.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ class SegmentFiles {
   SegmentFiles(StoreShared& shared, Availability& availability, Segments& segments)
       : shared_(shared), availability_(availability), segments_(segments) {}
 
-  // Errors: unavailable (it is offline now).
+  // Errors: unavailable (it is offline now, or there are too few descriptors).
   Result<void> open(std::uint32_t segment);
   // Errors: corrupt (no slots of that size there), unavailable.
   Result<void> open_to_read(DiskLocation at, std::uint64_t slot_bytes);
@@ -43,6 +44,7 @@ class SegmentFiles {
   Availability& availability_;
   Segments& segments_;
   std::set<std::uint32_t> open_;
+  bool told_of_descriptors_ = false;
   std::set<std::uint32_t> unsynced_;
 };
 

@@ -1,6 +1,12 @@
 // The segments' files as the device has them.
 #include "storage/store/thread/segment_files.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+
 #include "tests/storage/thread/parts.h"
 
 namespace kvtier::storage {
@@ -45,6 +51,34 @@ TEST_F(SegmentFilesTest, OnTheWayBackAFileThatIsNotThereAnyMoreHasNothingToSync)
   std::filesystem::remove(segments->path_of(1));
   ASSERT_TRUE(files.look_again());
   EXPECT_EQ(files.take_unsynced(), std::vector<std::uint32_t>{0});
+}
+
+// No fault of the disk's, of whose hardware the advice spoke.
+TEST_F(SegmentFilesTest, WithoutDescriptorsOtherFilesAreClosedAndItStaysOnline) {
+  for (std::uint32_t segment = 0; segment < 4; ++segment)
+    ASSERT_NO_FATAL_FAILURE(put(TestRecord(0, segment), {segment, 0}));
+  files.close_all();
+  ASSERT_TRUE(files.open(0) && files.open(1));
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+    few.rlim_cur = std::max<rlim_t>(few.rlim_cur, 1 + std::stoul(entry.path().filename()));
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<UniqueFd> all_others;
+  for (int fd = 0; (fd = ::dup(STDERR_FILENO)) >= 0;) all_others.emplace_back(fd);
+  EXPECT_TRUE(files.open(2)) << "those of the others are given up";
+  EXPECT_FALSE(device->is_open(FileId(0)));
+  few.rlim_cur = 0;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  const auto refused = files.open(3);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Errc::unavailable);
+  EXPECT_NE(refused.error().message.find("LimitNOFILE"), std::string::npos);
+  EXPECT_TRUE(availability.online());
+  EXPECT_TRUE(files.open(3));
 }
 
 }  // namespace
