@@ -50,6 +50,7 @@ struct TurnoverOptions {
   std::uint32_t blocks = 10'000'000;
   std::uint64_t turnovers = 10'000'000;
   double per_second = 20'000;  // while reads are measured
+  double seconds = 10;         // of reads, idle and then
 };
 void measure_turnover(const TurnoverOptions& options, Report& report);
 

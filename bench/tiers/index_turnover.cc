@@ -30,7 +30,6 @@ constexpr std::uint64_t kCapacityBytes = 4096_GiB;  // what the index's share fo
 constexpr std::uint32_t kReadRecords = 4096;        // in the first segment
 constexpr std::uint32_t kWritesAtATime = 64, kReadSlots = 4;
 constexpr double kTurnoverBytesMax = 700;
-constexpr std::size_t kReads = 20'000;  // idle, and while records are replaced
 
 // Writes past the records that are read end as soon as they are reaped.
 class IndexOnlyDevice final : public BlockDevice {
@@ -132,11 +131,11 @@ class Turnover {
   }
 
   // Microseconds of each read, one after the other, while `per_second` records are replaced.
-  std::vector<double> read(std::size_t reads, double per_second) {
+  std::vector<double> read(double seconds, double per_second) {
     std::vector<double> took;
     const auto begin = Clock::now();
     double replaced = 0;
-    while (took.size() < reads) {
+    while (took.empty() || seconds_since(begin) < seconds) {
       bool landed = false;
       const auto sent = Clock::now();
       need(store_->read(read_of(random() % kReadRecords), [&](const Result<void>& result) {
@@ -240,14 +239,14 @@ void measure_turnover(const TurnoverOptions& options, Report& report) {
   const std::string suffix = std::to_string(options.blocks);
   {
     Turnover turnover(store, options.blocks);
-    std::vector<double> idle = turnover.read(kReads, 0);
+    std::vector<double> idle = turnover.read(options.seconds, 0);
     const std::uint64_t before = bytes_given();
     const double seconds = turnover.run(options.turnovers);
     const auto given = static_cast<double>(bytes_given() - before);
     const auto turnovers = static_cast<double>(options.turnovers);
     report.add("turnover.per_s." + suffix, turnovers / seconds, "1/s");
     report.add("turnover.bytes." + suffix, given / turnovers, "B", kTurnoverBytesMax);
-    std::vector<double> under = turnover.read(kReads, options.per_second);
+    std::vector<double> under = turnover.read(options.seconds, options.per_second);
     const double p99_idle = percentile(idle, 0.99);
     report.add("turnover.read_p99_us.idle", p99_idle, "us");
     report.add("turnover.read_p99_us." + suffix, percentile(under, 0.99), "us", p99_idle);

@@ -134,6 +134,10 @@ CLI::App* add_turnover(CLI::App& app, TurnoverOptions& options) {
   turnover->add_option("--turnovers", options.turnovers, "So many are replaced")
       ->check(CLI::Range(std::uint64_t{1'000}, std::uint64_t{1'000'000'000}))
       ->capture_default_str();
+  turnover
+      ->add_option("--seconds", options.seconds, "Of reads, idle and while records are replaced")
+      ->check(CLI::Range(0.1, 600.0))
+      ->capture_default_str();
   turnover->add_option("--rate", options.per_second, "A second, while reads are measured")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();

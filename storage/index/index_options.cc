@@ -88,11 +88,9 @@ rocksdb::DBOptions index_database_options(rocksdb::Env* env, const IndexBudget& 
   options.create_missing_column_families = may_make;
   options.allow_fallocate = false;
   options.max_total_wal_size = budget.log_bytes / 2;  // quiet families do not hold logs back
-  // One flush and one merge of each busy family, on threads of their own that all directories share
-  // and that come after everybody else: leave the cores and the disks to the engine.
+  // One flush, and merges of both busy families, on threads of their own that all directories
+  // share.
   options.max_background_jobs = 4;
-  env->LowerThreadPoolCPUPriority(rocksdb::Env::LOW);
-  env->LowerThreadPoolIOPriority(rocksdb::Env::LOW);
   options.max_open_files = 256;
   options.info_log = std::make_shared<TextLog>();
   options.stats_dump_period_sec = 0;
