@@ -81,6 +81,9 @@ Json to_json(wire::Status::Disk::Reader disk) {
   Json json;
   json["directory"] = text_of(disk.getDirectory());
   json["online"] = disk.getOnline();
+  // A daemon of an earlier version does not say.
+  json["state"] = disk.hasState() ? text_of(disk.getState())
+                                  : std::string(disk.getOnline() ? "online" : "offline");
   json["why"] = text_of(disk.getWhy());
   json["used_bytes"] = disk.getUsedBytes();
   json["taken_bytes"] = disk.getTakenBytes();

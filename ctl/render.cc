@@ -81,8 +81,7 @@ std::string render_disks(const Json& disks) {
                {"CORRUPT", true},
                {"WHY"}});
   for (const Json& d : disks) {
-    table.add({d["directory"], d["online"].get<bool>() ? "online" : "offline",
-               bytes(d["used_bytes"]), bytes(d["taken_bytes"]),
+    table.add({d["directory"], d["state"], bytes(d["used_bytes"]), bytes(d["taken_bytes"]),
                bytes(d["cap_bytes"]) + " of " + bytes(d["capacity_bytes"]), bytes(d["file_bytes"]),
                number(d["blocks"]), bytes(d["bytes_written"]), bytes(d["bytes_written_per_day"]),
                number(d["failures"]), number(d["corrupt"]), d["why"]});

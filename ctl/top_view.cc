@@ -66,7 +66,7 @@ Json tier_view(const Json& before, const Json& now, const Rates& rate) {
 Json disk_view(const Json& before, const Json& now, const Rates& rate) {
   Json view;
   for (const char* field :
-       {"directory", "online", "why", "taken_bytes", "cap_bytes", "bytes_written_per_day"})
+       {"directory", "online", "state", "why", "taken_bytes", "cap_bytes", "bytes_written_per_day"})
     view[field] = now[field];
   view["read_bytes_per_s"] = rate(before, now, "bytes_read");
   view["write_bytes_per_s"] = rate(before, now, "bytes_written");
@@ -172,11 +172,10 @@ std::string devices_table(const Json& view) {
                "-", "-", "-"});
   }
   for (const Json& d : view["disks"]) {
-    table.add({d["directory"], d["online"].get<bool>() ? "online" : "offline", "-",
-               human_bytes(count(d, "taken_bytes")), human_bytes(count(d, "cap_bytes")),
-               bytes_per_s(d["read_bytes_per_s"]), bytes_per_s(d["write_bytes_per_s"]),
-               human_bytes(count(d, "bytes_written_per_day")), std::to_string(count(d, "failures")),
-               std::to_string(count(d, "corrupt"))});
+    table.add({d["directory"], d["state"], "-", human_bytes(count(d, "taken_bytes")),
+               human_bytes(count(d, "cap_bytes")), bytes_per_s(d["read_bytes_per_s"]),
+               bytes_per_s(d["write_bytes_per_s"]), human_bytes(count(d, "bytes_written_per_day")),
+               std::to_string(count(d, "failures")), std::to_string(count(d, "corrupt"))});
   }
   return view["gpus"].empty() && view["disks"].empty() ? "" : table.text();
 }

@@ -66,8 +66,7 @@ struct Message {
     recall @42 :Recall;
     returned @43 :UInt64;        # client to daemon, after what it abandons: the recall's number; no reply
 
-    # Client to daemon, no reply: what it expects to need, or to need no more. Sent to a daemon whose welcome
-    # has feature bit 1.
+    # Client to daemon, no reply: what it expects to need, or no more. To a daemon with feature bit 1 in its welcome.
     hint @44 :Hint;
   }
 
@@ -431,8 +430,8 @@ struct Status {
   }
   struct Disk {
     directory @0 :Text;
-    online @1 :Bool;
-    why @2 :Text;                # it is offline
+    online @1 :Bool;             # it can be read
+    why @2 :Text;                # it is not online
     usedBytes @3 :UInt64;        # slots in use
     takenBytes @4 :UInt64;       # of the system: segments
     capBytes @5 :UInt64;         # of segments
@@ -445,6 +444,7 @@ struct Status {
     bytesRead @12 :UInt64;       # records, since the daemon started
     capacityBytes @13 :UInt64;   # as configured: what is not capBytes is kept for the index, or is no whole segment
     givenUp @14 :UInt64;         # records that a failed sync left in doubt, and that are there no more
+    state @15 :Text;             # online, read-only (nothing is written), late (not there since the start), offline
   }
 }
 

@@ -235,8 +235,14 @@ void add_events(Families& f, const Snapshot& s) {
 void add_disks(Families& f, const Snapshot& s) {
   for (const auto& disk : s.disks) {
     const Labels labels{{"directory", shown(disk.directory, kTextMax)}};
-    f.gauge("kvtier_disk_online", "Whether the directory can be used", disk.online ? 1.0 : 0.0,
+    f.gauge("kvtier_disk_online", "Whether the directory can be read", disk.online ? 1.0 : 0.0,
             labels);
+    for (const char* state : {"online", "read-only", "late", "offline"}) {
+      Labels of = labels;
+      of.push_back({"state", state});
+      f.gauge("kvtier_disk_state", "1 for what the directory is", disk.state == state ? 1.0 : 0.0,
+              of);
+    }
     f.gauge("kvtier_disk_used_bytes", "Slots in use", disk.used_bytes, labels);
     f.gauge("kvtier_disk_taken_bytes", "Segments, taken of the file system", disk.taken_bytes,
             labels);

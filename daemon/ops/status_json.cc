@@ -69,6 +69,7 @@ Json of(const Snapshot::SessionView& session) {
 Json of(const Snapshot::DiskView& disk) {
   return {{"directory", shown(disk.directory, kTextMax)},
           {"online", disk.online},
+          {"state", disk.state},
           {"why", shown(disk.why, 4 * kTextMax)},
           {"used_bytes", disk.used_bytes},
           {"taken_bytes", disk.taken_bytes},

@@ -92,7 +92,7 @@ bool Scrubber::check(BlockId id) {
   const Block& block = catalogue_.block(id);
   const Place at = block.places[index_of(Tier::disk)];
   DiskDevice& on = *disk_.devices()[device_of(at)];
-  if (!on.online()) {
+  if (!on.readable()) {
     ++current_.skipped;
     return true;
   }

@@ -91,8 +91,8 @@ Result<void> TierBacking::open_disks(const Config::Disk& disk) {
     ports_.progress("Opening the disk tier in " + directory.string());
     const auto options = store_options(disk, directory);
     segments_bytes_ = storage::segment_capacity_bytes(options);
-    openings.push_back(std::make_unique<storage::StoreOpening>(options, ports_.post,
-                                                               ports_.wrap_device));
+    openings.push_back(
+        std::make_unique<storage::StoreOpening>(options, ports_.post, ports_.wrap_device));
   }
   for (std::size_t i = 0; i < openings.size(); ++i) {
     auto store = openings[i]->take(limits::kOpenPatience);

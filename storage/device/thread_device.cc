@@ -137,8 +137,7 @@ class ThreadDevice final : public BlockDevice {
       std::byte* at = job.transfer.memory + done;
       const std::size_t left = job.transfer.bytes - done;
       const auto offset = static_cast<off_t>(job.transfer.offset + done);
-      const ssize_t n =
-          reading ? ::pread(fd, at, left, offset) : ::pwrite(fd, at, left, offset);
+      const ssize_t n = reading ? ::pread(fd, at, left, offset) : ::pwrite(fd, at, left, offset);
       if (n < 0 && errno == EINTR) continue;
       if (n == 0) errno = ENODATA;
       if (n <= 0) return failure(job, reading ? "read" : "write", code);

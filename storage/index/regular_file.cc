@@ -14,8 +14,8 @@ namespace {
 constexpr mode_t kMode = 0600;
 
 Error not_a_file(const std::filesystem::path& path) {
-  return make_error(Errc::io, "disk tier: " + path.string() +
-                                  " is not a file: take away what lies in its place");
+  return make_error(
+      Errc::io, "disk tier: " + path.string() + " is not a file: take away what lies in its place");
 }
 
 Error cannot_open(const std::filesystem::path& path) {
@@ -64,8 +64,8 @@ Result<void> only_regular_files_in(const std::filesystem::path& directory) {
       return not_a_file(file->path());
   }
   if (failed) {
-    return make_error(Errc::io, "disk tier: cannot list " + directory.string() + ": " +
-                                    failed.message());
+    return make_error(Errc::io,
+                      "disk tier: cannot list " + directory.string() + ": " + failed.message());
   }
   return {};
 }

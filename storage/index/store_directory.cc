@@ -225,8 +225,7 @@ Result<void> check_file_size_limit(const std::filesystem::path& path, std::uint6
   }
   return error_at(Errc::io, path,
                   "files may have " + mebibytes(limit.rlim_cur) + ", and segments have " +
-                      mebibytes(segment_bytes) +
-                      ": raise RLIMIT_FSIZE (LimitFSIZE= in a unit)");
+                      mebibytes(segment_bytes) + ": raise RLIMIT_FSIZE (LimitFSIZE= in a unit)");
 }
 
 // What never fits, or not for a directory that is yet to be made, is a mistake in the setting. One

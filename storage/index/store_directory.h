@@ -18,8 +18,8 @@ namespace kvtier::storage {
 inline constexpr std::uint32_t kStoreVersion = 3;
 inline constexpr std::uint32_t kStoreVersionOldest = 1;
 
-// In a bare directory that a file system is to be mounted over: where it can be seen, the file system
-// is not there, and is waited for.
+// In a bare directory that a file system is to be mounted over: where it can be seen, the file
+// system is not there, and is waited for.
 inline constexpr const char* kNotMountedMark = "NOT-MOUNTED";
 
 // What of the capacity the index's files may take.

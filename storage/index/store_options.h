@@ -30,6 +30,10 @@ struct Erasure {
   Key key{};
 };
 
+// What can be done with a store's device: everything; reads alone, where writes or syncs fail or no
+// space is left; nothing.
+enum class DiskState : std::uint8_t { online, read_only, offline };
+
 // A record that a failed sync leaves in doubt.
 struct LostRecord {
   Key key;

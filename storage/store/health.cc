@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "core/base/units.h"
 
@@ -13,20 +14,21 @@ namespace {
 
 constexpr std::uint64_t kNearlyFullBytes = 64_MiB;
 
-// Failures that say something about the device or file system as a whole.
-bool is_whole(int code) noexcept {
+// What a failure says about the device or file system as a whole, if it does.
+std::optional<DiskState> state_by(int code) noexcept {
   switch (code) {
     case ENOSPC:
     case EDQUOT:
     case EROFS:
     case EFBIG:
+      return DiskState::read_only;
     case ENOENT:
     case ESTALE:
     case ENODEV:
     case ENXIO:
-      return true;
+      return DiskState::offline;
     default:
-      return false;
+      return std::nullopt;
   }
 }
 
@@ -57,13 +59,14 @@ std::string mend_of(const std::filesystem::path& directory, int code) {
 Health::Health(std::chrono::milliseconds probe_first, std::chrono::milliseconds probe_max)
     : probe_first_(probe_first), probe_max_(probe_max), delay_(probe_first) {}
 
-bool Health::transfer_ended(Transfer kind, int code, DiskLocation at, Clock::time_point now) {
+std::optional<DiskState> Health::transfer_ended(Transfer kind, int code, DiskLocation at,
+                                                Clock::time_point now) {
   Failures& failures = failed_[static_cast<std::size_t>(kind)];
   if (code == 0) {
     failures.at.clear();
-    return false;
+    return std::nullopt;
   }
-  if (is_whole(code)) return true;
+  if (const auto whole = state_by(code)) return whole;
   if (failures.at.empty() || now - failures.first > kWindow) {
     failures.at.clear();
     failures.first = now;
@@ -71,20 +74,22 @@ bool Health::transfer_ended(Transfer kind, int code, DiskLocation at, Clock::tim
   if (kind == Transfer::sync || std::ranges::find(failures.at, at) == failures.at.end()) {
     failures.at.push_back(at);
   }
-  return failures.at.size() >= kPlacesMax;
+  if (failures.at.size() < kPlacesMax) return std::nullopt;
+  return kind == Transfer::read ? DiskState::offline : DiskState::read_only;
 }
 
 // A device that fails again soon after it came back is tried less and less often.
-void Health::go_offline(Clock::time_point now) {
-  online_ = false;
+void Health::fall_to(DiskState state, Clock::time_point now) {
+  const bool from_online = std::exchange(state_, state) == DiskState::online;
   for (Failures& failures : failed_) failures.at.clear();
+  if (!from_online) return;
   const bool soon_again = online_since_ && now - *online_since_ < 2 * probe_max_;
   delay_ = soon_again ? std::min(2 * delay_, probe_max_) : probe_first_;
   next_probe_ = now + delay_;
 }
 
 void Health::go_online(Clock::time_point now) {
-  online_ = true;
+  state_ = DiskState::online;
   online_since_ = now;
 }
 

@@ -23,16 +23,19 @@ class Health {
 
   Health(std::chrono::milliseconds probe_first, std::chrono::milliseconds probe_max);
 
-  bool online() const noexcept { return online_; }
+  DiskState state() const noexcept { return state_; }
 
-  // A read or write of a record, or a sync, ended, with 0 or an errno. True if the device is to be
-  // taken offline for it: at once for what no record can be blamed for (no space, read-only, gone),
-  // for other failures after kPlacesMax of the kind in a row, of different places or of syncs: what
-  // can still be read says nothing of what can be written.
+  // A read or write of a record, or a sync, ended, with 0 or an errno. Whether the device is to be
+  // taken to another state for it: at once for what no record can be blamed for (no space,
+  // read-only, gone), for other failures after kPlacesMax of the kind in a row, of different places
+  // or of syncs. What can still be read says nothing of what can be written, nor the other way
+  // round: where writes or syncs fail, reads go on.
   enum class Transfer { read, write, sync };
-  bool transfer_ended(Transfer kind, int code, DiskLocation at, Clock::time_point now);
+  std::optional<DiskState> transfer_ended(Transfer kind, int code, DiskLocation at,
+                                          Clock::time_point now);
 
-  void go_offline(Clock::time_point now);
+  // To a state that is worse.
+  void fall_to(DiskState state, Clock::time_point now);
   void go_online(Clock::time_point now);
   void probe_failed(Clock::time_point now);
   Clock::time_point next_probe() const noexcept { return next_probe_; }
@@ -42,7 +45,7 @@ class Health {
 
  private:
   std::chrono::milliseconds probe_first_, probe_max_;
-  bool online_ = true;
+  DiskState state_ = DiskState::online;
   struct Failures {
     std::vector<DiskLocation> at;  // since the last success, each place once, or every sync
     Clock::time_point first;

@@ -100,6 +100,7 @@ class LateStore final : public RecordStore {
   Result<void> write(const Write& write, Done<void> done) override {
     return store_ ? store_->write(write, std::move(done)) : offline();
   }
+  bool has_room() const noexcept override { return !store_ || store_->has_room(); }
   Result<void> read(const Read& read, Done<void> done) override {
     return store_ ? store_->read(read, std::move(done)) : offline();
   }
@@ -137,10 +138,10 @@ class LateStore final : public RecordStore {
     lost_ = std::move(lost);
     if (store_) store_->on_lost(lost_);
   }
-  void on_health(std::function<void(bool, const std::string&)> changed) override {
+  void on_health(Changed changed) override {
     changed_ = std::move(changed);
     if (store_) return store_->on_health(changed_);
-    changed_(false, why_);
+    changed_(DiskState::offline, why_);
   }
   RecordStoreStats stats() const override { return store_ ? store_->stats() : RecordStoreStats{}; }
 
@@ -256,7 +257,7 @@ class LateStore final : public RecordStore {
   void still_offline(const std::string& why) {
     why_ = why;
     spdlog::warn("disk tier: still not there: {}", why);
-    if (changed_) changed_(false, why_);
+    if (changed_) changed_(DiskState::offline, why_);
   }
 
   void arrive() {
@@ -278,14 +279,14 @@ class LateStore final : public RecordStore {
     if (lost_) store_->on_lost(lost_);
     if (!changed_) return;
     store_->on_health(changed_);
-    changed_(true, "it can be used now");
+    changed_(DiskState::online, "it can be used now");
   }
 
   RecordStoreOptions options_;
   const Post post_;
   const WrapDevice wrap_;
   std::string why_;
-  std::function<void(bool, const std::string&)> changed_;
+  Changed changed_;
   std::function<void(const std::vector<LostRecord>&)> lost_;
   std::map<ExtentId, const Extent*> extents_;
   std::map<NamespaceId, std::vector<std::byte>> to_remember_;

@@ -167,7 +167,7 @@ class DiskRecordStore final : public RecordStore {
   }
 
   Result<void> write(const Write& write, Done<void> done) override {
-    if (const auto usable = check_usable(); !usable) return usable;
+    if (const auto usable = check_usable(counters_.online); !usable) return usable;
     if (counters_.writes_pending >= options_.writes_queued_max) {
       ++writes_refused_;
       return make_error(Errc::no_space, "the disk tier's write queue is full");
@@ -177,8 +177,10 @@ class DiskRecordStore final : public RecordStore {
     return {};
   }
 
+  bool has_room() const noexcept override { return !counters_.index_full; }
+
   Result<void> read(const Read& read, Done<void> done) override {
-    if (const auto usable = check_usable(); !usable) return usable;
+    if (const auto usable = check_usable(counters_.readable); !usable) return usable;
     if (counters_.reads_pending >= options_.reads_queued_max) {
       return make_error(Errc::no_space, "the disk tier's read queue is full");
     }
@@ -188,7 +190,7 @@ class DiskRecordStore final : public RecordStore {
   }
 
   Result<void> scrub(const Scrub& scrub, Done<void> done) override {
-    if (const auto usable = check_usable(); !usable) return usable;
+    if (const auto usable = check_usable(counters_.readable); !usable) return usable;
     if (counters_.scrubs_pending >= kScrubsMax) {
       return make_error(Errc::no_space, "as many scrubs as there can be are under way");
     }
@@ -200,7 +202,7 @@ class DiskRecordStore final : public RecordStore {
   void on_lost(RecordsLost lost) override {
     if (!is_closed()) loop_.send(LostCommand{std::move(lost)});
   }
-  void on_health(std::function<void(bool, const std::string&)> changed) override {
+  void on_health(Changed changed) override {
     if (!is_closed()) loop_.send(HealthCommand{std::move(changed)});
   }
 
@@ -261,10 +263,11 @@ class DiskRecordStore final : public RecordStore {
 
  private:
   bool is_closed() const noexcept { return !thread_.joinable(); }
-  Result<void> check_usable() const {
+  Result<void> check_usable(bool usable) const {
     if (is_closed()) return closed();
-    if (counters_.online) return {};
-    return make_error(Errc::unavailable, "the disk tier is offline");
+    if (usable) return {};
+    return make_error(Errc::unavailable, counters_.readable ? "the disk tier is read-only"
+                                                            : "the disk tier is offline");
   }
   static Error closed() { return make_error(Errc::unavailable, "the record store is closed"); }
 

@@ -81,6 +81,9 @@ class RecordStore {
   // unavailable (offline); later: io, corrupt, no_space, unavailable, not_found (erased before it
   // was done).
   virtual Result<void> write(const Write& write, Done<void> done) = 0;
+  // Whether the index takes more records, as of a moment ago: where it does not, write() fails with
+  // no_space, later.
+  virtual bool has_room() const noexcept { return true; }
 
   struct Read {
     NamespaceId ns;
@@ -129,13 +132,15 @@ class RecordStore {
   // them. Set before the first submission.
   virtual void on_lost(std::function<void(const std::vector<LostRecord>&)> lost) = 0;
 
-  // Health. A store goes offline when its device or directory fails as a whole: EIO on the index,
-  // on a segment file or on several different records in a row, no space, a read-only or vanished
-  // file system. Offline, read(), write() and scrub() are refused with unavailable, what was queued
-  // or in flight fails with it, and the store probes by itself and comes back without being asked.
+  // Health. A store is read-only where its index or several writes or syncs in a row fail, where no
+  // space is left and where its file system is read-only: then write() is refused with unavailable,
+  // and so fail writes that are queued or in flight, erases and flushes. It is offline where
+  // several reads in a row fail at different places and where its device or directory is gone: then
+  // read() and scrub() are refused too. It probes by itself and comes back without being asked.
   // `changed` runs on the control thread, before the failures that it explains; `why` says what
   // failed and the mend. Set before the first submission.
-  virtual void on_health(std::function<void(bool online, const std::string& why)> changed) = 0;
+  using Changed = std::function<void(DiskState state, const std::string& why)>;
+  virtual void on_health(Changed changed) = 0;
 
   // Reads and verifies a record into memory of the store's own, behind all reads and writes. Errors
   // now: no_space (kScrubsMax under way), unavailable; later: as read().

@@ -43,6 +43,7 @@ Look look_at(double seconds, std::uint64_t n) {
   look.status["tiers"] = Json::array({tier("host", 100 + 80 * n, n << 20, n << 21, 10 * n)});
   look.status["disks"] = Json::array({{{"directory", "/d"},
                                        {"online", true},
+                                       {"state", "online"},
                                        {"why", ""},
                                        {"taken_bytes", 1 << 20},
                                        {"cap_bytes", 1 << 30},

@@ -41,8 +41,8 @@ class ForeignFilesTest : public ::testing::Test {
 
 // The start hung, for whoever opens a FIFO waits for its other end.
 TEST_F(ForeignFilesTest, AFifoInPlaceOfAnyFileIsRefusedByNameAndComesLateWithoutIt) {
-  for (const char* name :
-       {"FORMAT", "LOCK", "ERASED", "segments/000000.seg", "segments/000007.seg", "index/CURRENT"}) {
+  for (const char* name : {"FORMAT", "LOCK", "ERASED", "segments/000000.seg", "segments/000007.seg",
+                           "index/CURRENT"}) {
     SCOPED_TRACE(name);
     options_.directory = directory_.path() / ("store-" + fs::path(name).filename().string());
     fill();
@@ -129,7 +129,8 @@ TEST_F(ForeignFilesTest, ALimitOfFileSizesStopsWritesAndSaysSoAndReadsGoOn) {
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
   // A segment that is not made yet.
   EXPECT_FALSE(store.write(TestRecord(0, 2), {9, 0}));
-  store.control().run_until([&] { return !store.health().empty() && !store.health().back().online; });
+  store.control().run_until(
+      [&] { return !store.health().empty() && !store.health().back().online; });
   EXPECT_TRUE(store.read(TestRecord(0, 1), {0, 1}));
   EXPECT_NE(store.health().back().why.find("RLIMIT_FSIZE"), std::string::npos)
       << store.health().back().why;

@@ -20,6 +20,7 @@ class HealthTest : public ::testing::Test {
   struct Change {
     bool online;
     std::string why;
+    DiskState state;
   };
 
   HealthTest() {
@@ -29,8 +30,8 @@ class HealthTest : public ::testing::Test {
     store_.emplace(
         options_,
         make_faulty_device(make_block_device({.depth = 64, .files = 64, .buffers = 4}), faults_));
-    (*store_)->on_health([this](bool online, const std::string& why) {
-      changes_.push_back({online, why});
+    (*store_)->on_health([this](DiskState state, const std::string& why) {
+      changes_.push_back({state == DiskState::online, why, state});
     });
   }
 
@@ -187,6 +188,41 @@ TEST_F(HealthTest, LostSegmentFileIsForgottenAndTheRestGoesOn) {
   EXPECT_TRUE(store().write(TestRecord(0, 1), {0, 1}));
 }
 
+// It ended reads although all that was there could be read.
+TEST_F(HealthTest, WhereWritesFailReadsGoOnAndItComesBackByItself) {
+  ASSERT_TRUE(store().write(TestRecord(0, 0), {0, 0}));
+  std::uint32_t number = 0;
+  for (const int error : {ENOSPC, EROFS, EFBIG, EIO}) {
+    SCOPED_TRACE(error);
+    changes_.clear();
+    faults_.break_writes(error);
+    // Of other errors several are believed.
+    while (changes_.empty()) {
+      ASSERT_LT(++number, 100u);
+      EXPECT_FALSE(store().write(TestRecord(0, number), {0, number}));
+    }
+    EXPECT_EQ(changes_[0].state, DiskState::read_only);
+    EXPECT_FALSE(store().write(TestRecord(0, 99), {0, 99}));  // back, perhaps, and gone again
+    EXPECT_TRUE(store().read(TestRecord(0, 0), {0, 0}));
+    faults_.mend();
+    store().control().run_until([&] { return changes_.back().online; });
+    expect_works(++number);
+  }
+}
+
+TEST_F(HealthTest, WhereSyncsFailNothingIsWrittenUntilTheyWorkAgain) {
+  faults_.break_syncs(EIO);
+  for (std::uint32_t n = 0; changes_.empty(); ++n) {
+    ASSERT_LT(n, 20u);
+    (void)store().write(TestRecord(0, n), {0, n});
+    EXPECT_FALSE(store().flush());
+  }
+  EXPECT_EQ(changes_[0].state, DiskState::read_only);
+  faults_.mend();
+  store().control().run_until([&] { return changes_.back().online; });
+  expect_works(50);
+}
+
 TEST_F(HealthTest, StoreIsClosedWhileItIsOffline) {
   faults_.break_down(ENODEV);
   EXPECT_FALSE(store().write(TestRecord(0, 1), {0, 1}));
@@ -202,7 +238,12 @@ TEST(Health, WhatCanBeReadSaysNothingOfWritesAndSyncs) {
     bool goes = false;
     for (std::uint32_t n = 0; n < Health::kPlacesMax; ++n) {
       EXPECT_FALSE(goes);
-      goes = health.transfer_ended(failing, EIO, {0, failing == Transfer::sync ? 0 : n}, {});
+      const DiskLocation at{0, failing == Transfer::sync ? 0 : n};
+      const auto to = health.transfer_ended(failing, EIO, at, {});
+      goes = to.has_value();
+      if (to) {
+        EXPECT_EQ(*to, failing == Transfer::read ? DiskState::offline : DiskState::read_only);
+      }
       EXPECT_FALSE(health.transfer_ended(works, 0, {0, n}, {}));
     }
     EXPECT_TRUE(goes);
@@ -220,15 +261,15 @@ TEST(Health, ASuccessOfTheKindStartsItsCountAnew) {
 TEST(Health, DeviceThatKeepsFailingIsProbedLessAndLessOften) {
   Health health(100ms, 5000ms);
   Health::Clock::time_point now{};
-  health.go_offline(now);
+  health.fall_to(DiskState::offline, now);
   EXPECT_EQ(health.next_probe() - now, 100ms);
   for (int i = 0; i < 10; ++i) health.probe_failed(now);
   EXPECT_EQ(health.next_probe() - now, 5000ms);
   health.go_online(now);
-  health.go_offline(now + 1s);
+  health.fall_to(DiskState::offline, now + 1s);
   EXPECT_EQ(health.next_probe() - (now + 1s), 5000ms);
   health.go_online(now);
-  health.go_offline(now + 60s);
+  health.fall_to(DiskState::offline, now + 60s);
   EXPECT_EQ(health.next_probe() - (now + 60s), 100ms);
 }
 

@@ -170,8 +170,8 @@ TEST_F(LateStoreTest, OneThatHangsComesLateWhenItHangsNoMore) {
   EXPECT_TRUE((*store)->unknown());
   std::vector<std::string> why;
   bool online = false;
-  (*store)->on_health([&](bool is_online, const std::string& text) {
-    online = is_online;
+  (*store)->on_health([&](DiskState state, const std::string& text) {
+    online = state == DiskState::online;
     why.push_back(text);
   });
   ASSERT_EQ(why.size(), 1u);
@@ -179,8 +179,7 @@ TEST_F(LateStoreTest, OneThatHangsComesLateWhenItHangsNoMore) {
   devices.let_go();
   control.run_until([&] { return online; });
   std::size_t found = 0;
-  while ((*store)->to_recover())
-    ASSERT_TRUE((*store)->recover([&](const DiskEntry&) { ++found; }));
+  while ((*store)->to_recover()) ASSERT_TRUE((*store)->recover([&](const DiskEntry&) { ++found; }));
   EXPECT_EQ(found, 3u);
 }
 

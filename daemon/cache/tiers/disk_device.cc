@@ -16,14 +16,20 @@ DiskDevice::DiskDevice(Options options, storage::RecordStore& store)
       store_(&store),
       space_(options_.segments_bytes, std::max<std::uint64_t>(options_.segment_bytes, 1)) {}
 
-void DiskDevice::set_online(bool online, const std::string& why) {
-  online_ = online;
+const char* DiskDevice::state_name() const noexcept {
+  if (online()) return "online";
+  if (readable()) return "read-only";
+  return store_->unknown() || store_->to_recover() ? "late" : "offline";
+}
+
+void DiskDevice::set_state(storage::DiskState state, const std::string& why) {
+  state_ = state;
   ++health_changes_;
   set_why(why);
 }
 
 bool DiskDevice::free_some() {
-  for (std::uint32_t freed = 0; online_ && !free_when_online_.empty(); ++freed) {
+  for (std::uint32_t freed = 0; online() && !free_when_online_.empty(); ++freed) {
     if (freed == limits::kFreeStep) return true;
     space_.free(free_when_online_.back());
     free_when_online_.pop_back();
@@ -90,7 +96,7 @@ void DiskDevice::erased(const std::vector<DiskLocation>& slots, const Result<voi
   KVTIER_POINT("daemon.disk.erased");
   const bool later = !result && result.error().code == Errc::unavailable;
   for (const DiskLocation at : slots) {
-    if (later && !online_) {
+    if (later && !online()) {
       free_when_online_.push_back(at);
     } else if (result || later) {
       space_.free(at);

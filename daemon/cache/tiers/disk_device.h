@@ -2,8 +2,8 @@
 // which, and whether it can be used now. Owned by the control thread; outlives every operation of
 // its store.
 //
-// A device that is offline keeps its blocks. What is erased meanwhile leaves the index at the
-// latest before the device is online again, so only then are those slots free.
+// A device that is offline or read-only keeps its blocks. What is erased meanwhile leaves the index
+// at the latest before the device is online again, so only then are those slots free.
 #pragma once
 
 #include <chrono>
@@ -44,13 +44,19 @@ class DiskDevice {
   const std::string& directory() const noexcept { return options_.directory; }
   std::uint64_t cap_bytes() const noexcept { return options_.segments_bytes; }
 
-  bool online() const noexcept { return online_; }
+  // Whether records can be written, and whether they can be read.
+  bool online() const noexcept { return state_ == storage::DiskState::online; }
+  bool readable() const noexcept { return state_ != storage::DiskState::offline; }
+  storage::DiskState state() const noexcept { return state_; }
+  // For people: "online", "read-only", "late" (not opened since the start, or not yet taken over)
+  // or "offline".
+  const char* state_name() const noexcept;
   const std::string& why() const noexcept { return why_; }
-  void set_online(bool online, const std::string& why);
+  void set_state(storage::DiskState state, const std::string& why);
   // Once it is online again, some of the slots are free that were erased meanwhile. False when all
   // of them are, or it has gone again.
   bool free_some();
-  void set_why(const std::string& why) { why_ = online_ ? std::string() : why; }
+  void set_why(const std::string& why) { why_ = online() ? std::string() : why; }
   std::uint64_t health_changes() const noexcept { return health_changes_; }
 
   void set_block(storage::DiskLocation at, BlockId block);
@@ -104,7 +110,7 @@ class DiskDevice {
   Options options_;
   storage::RecordStore* store_;
   storage::DiskSpace space_;
-  bool online_ = true;
+  storage::DiskState state_ = storage::DiskState::online;
   std::string why_;
   std::uint64_t health_changes_ = 0;
   std::vector<std::vector<BlockId>> blocks_in_;    // by segment, then slot

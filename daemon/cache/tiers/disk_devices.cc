@@ -39,15 +39,20 @@ void DiskDevices::move_usage(TenantId from, TenantId to, std::uint64_t bytes) {
 
 // ---- health
 
-void DiskDevices::set_online(std::uint32_t number, bool online, const std::string& why) {
+void DiskDevices::set_state(std::uint32_t number, storage::DiskState state,
+                            const std::string& why) {
   DiskDevice& of = *devices_[number];
-  if (of.online() == online) return of.set_why(why);
+  if (of.state() == state) return of.set_why(why);
   KVTIER_POINT("daemon.disk.health");
-  of.set_online(online, why);
+  of.set_state(state, why);
+  const bool online = of.online();
   online_ = online ? online_ | 1U << number : online_ & ~(1U << number);
-  catalogue_.hide_device(number, !online);
+  catalogue_.hide_device(number, !of.readable());
   if (online) {
     spdlog::info("disk tier: {} is online again, with {} blocks", of.directory(), of.blocks());
+  } else if (of.readable()) {
+    spdlog::error("disk tier: {} is read-only, nothing more is written there: {}", of.directory(),
+                  why);
   } else {
     spdlog::error("disk tier: {} is offline, {} blocks are out of reach: {}", of.directory(),
                   of.blocks(), why);

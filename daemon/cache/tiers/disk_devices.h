@@ -47,15 +47,26 @@ class DiskDevices {
   }
   DiskDevice& of(BlockId id) noexcept { return *devices_[device_of(place_of(id))]; }
 
-  // A set of bits, by number.
+  // Those that can be written to: a set of bits, by number.
   std::uint32_t online() const noexcept { return online_; }
   bool any_online() const noexcept { return online_ != 0; }
   bool is_online(const Catalogue::Order& order) const noexcept {
     return (online_ >> order.device & 1) != 0;
   }
-  // A device has come or gone, or the reason why it is away has changed. Leases skip the blocks of
-  // one that is away from now on; the directory, which is advisory, follows in steps.
-  void set_online(std::uint32_t number, bool online, const std::string& why);
+  // Whether a record that is written there now would be taken: nothing is to go for one that is
+  // not.
+  bool takes_records(std::uint32_t number) const noexcept {
+    return devices_[number]->online() && devices_[number]->store().has_room();
+  }
+  bool any_takes_records() const noexcept {
+    for (std::uint32_t number = 0; number < size(); ++number) {
+      if (takes_records(number)) return true;
+    }
+    return false;
+  }
+  // What can be done with a device has changed, or the reason why not more can. Leases skip the
+  // blocks of one that is offline from now on; the directory, which is advisory, follows in steps.
+  void set_state(std::uint32_t number, storage::DiskState state, const std::string& why);
 
   // Forgets unheld blocks on disk; their slots are free once the index has forgotten them too.
   void forget(std::span<const BlockId> ids, Removal why);

@@ -111,20 +111,21 @@ void DiskRecovery::invalidated(const NamespaceFilter& filter) {
   if (!unknown_directory().empty()) invalidated_.push_back(filter);
 }
 
-bool DiskRecovery::takes_health(std::uint32_t number, bool online, const std::string& why) {
+bool DiskRecovery::takes_health(std::uint32_t number, storage::DiskState state,
+                                const std::string& why) {
   if (const auto late = late_.find(number); late != late_.end()) {
-    late->second = online;
+    late->second = state;
     devices_[number].set_why(why);
     return true;
   }
-  if (!online || !devices_[number].store().to_recover()) return false;
+  if (state == storage::DiskState::offline || !devices_[number].store().to_recover()) return false;
   begin_late(number);
   return true;
 }
 
 void DiskRecovery::begin_late(std::uint32_t number) {
   DiskDevice& on = devices_[number];
-  late_[number] = true;
+  late_[number] = storage::DiskState::online;
   on.set_why("its blocks are being taken over");
   const auto namespaces = on.store().namespaces();
   for (const auto& [id, encoded] : *namespaces) on_late_namespace(encoded);
@@ -155,10 +156,10 @@ void DiskRecovery::take_over_late(std::uint32_t number) {
     const auto next = [this, number] { take_over_late(number); };
     return later_ ? later_(next) : next();
   }
-  const bool online = late_.extract(number).mapped();
+  const storage::DiskState state = late_.extract(number).mapped();
   if (unknown_directory().empty()) invalidated_.clear();
   spdlog::info("disk tier: {} came late, {} blocks taken over", on.directory(), on.blocks());
-  if (online) devices_.set_online(number, true, {});
+  devices_.set_state(number, state, on.why());
 }
 
 // The entries come in the order of their keys. Each is taken over a little after it came, when the

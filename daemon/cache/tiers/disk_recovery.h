@@ -33,7 +33,7 @@ class DiskRecovery {
 
   // What a store says of its device's health, where that is of a device that is being taken over,
   // or that has come and is taken over from now on. False where it is neither.
-  bool takes_health(std::uint32_t number, bool online, const std::string& why);
+  bool takes_health(std::uint32_t number, storage::DiskState state, const std::string& why);
   // The directory of a device whose store could not be opened yet, so that nobody knows what it
   // holds; empty where there is none.
   std::string unknown_directory() const;
@@ -57,9 +57,9 @@ class DiskRecovery {
   DiskDevices& devices_;
   const Later& later_;
   bool namespaces_opened_ = false;
-  // Of devices that came late and whose blocks are being taken over: whether the store's last word
-  // was that it is online.
-  std::map<std::uint32_t, bool> late_;
+  // Of devices that came late and whose blocks are being taken over: the store's last word of what
+  // can be done with them.
+  std::map<std::uint32_t, storage::DiskState> late_;
   std::vector<NamespaceFilter> invalidated_;  // while a device's blocks were not known
 };
 

@@ -37,9 +37,13 @@ std::optional<DiskRoom::Slot> DiskRoom::find(TenantId tenant, std::uint64_t reco
   return take_over(victim);
 }
 
-// The one after it in its order, in place of that which is to stay.
+// The one after it in its order, in place of that which is to stay; none where that is what comes
+// before it in its prefix, for then all else was used later.
 BlockId DiskRoom::other_than(BlockId keep, BlockId id) const noexcept {
-  return id == kNoBlock || id != keep ? id : catalogue_.evicted_after(id, Tier::disk);
+  if (id == kNoBlock || id != keep) return id;
+  const BlockId next = catalogue_.evicted_after(id, Tier::disk);
+  return next != kNoBlock && catalogue_.block(next).key == catalogue_.parent(keep) ? kNoBlock
+                                                                                   : next;
 }
 
 BlockId DiskRoom::coldest(TenantId tenant, std::uint64_t record_bytes, Whose whose,
@@ -49,7 +53,7 @@ BlockId DiskRoom::coldest(TenantId tenant, std::uint64_t record_bytes, Whose who
     const BlockId found = other_than(
         keep, catalogue_.coldest(Tier::disk, record_bytes, number, [&](const Order& order) {
           const bool own = order.tenant == tenant;
-          return devices_.is_online(order) &&
+          return devices_.takes_records(order.device) &&
                  (whose == Whose::all || own == (whose == Whose::own)) &&
                  catalogue_.tenants().may_take(tenant, order.tenant, Tier::disk,
                                                devices_.used_by(order.tenant), record_bytes);
@@ -78,7 +82,7 @@ std::optional<DiskRoom::Slot> DiskRoom::free_slot(std::uint64_t record_bytes) {
     std::uint32_t best = limits::kDisksMax;
     for (std::uint32_t number = 0; number < devices_.size(); ++number) {
       // Of equal capacity all, so the bytes in use compare as the shares do.
-      if ((tried >> number & 1) == 0 &&
+      if ((tried >> number & 1) == 0 && devices_.takes_records(number) &&
           (best == limits::kDisksMax ||
            devices_[number].space().bytes_in_use() < devices_[best].space().bytes_in_use())) {
         best = number;
@@ -165,7 +169,7 @@ std::optional<DiskRoom::Segment> DiskRoom::segment_to_empty(TenantId tenant,
                                                             std::uint64_t record_bytes,
                                                             std::uint64_t used) {
   for (const BlockId id : catalogue_.ends(Tier::disk, [&](const Order& order) {
-         return order.record_bytes != record_bytes && devices_.is_online(order);
+         return order.record_bytes != record_bytes && devices_.takes_records(order.device);
        })) {
     if (catalogue_.block(id).last_access >= used) break;
     const Place at = devices_.place_of(id);

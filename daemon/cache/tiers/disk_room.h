@@ -30,8 +30,8 @@ class DiskRoom {
     storage::DiskLocation at;
     std::optional<Key> replaces;  // whose entry on disk goes with the write
   };
-  // None: not now. Then more() says whether there may be later. `keep` does not go for it: the
-  // block before it in its prefix, without which it would be of no use.
+  // None: not now. Then more() says whether there may be later. `keep` does not go for it: the last
+  // block on disk before it in its prefix, without which it would be of no use.
   std::optional<Slot> find(TenantId tenant, std::uint64_t record_bytes, BlockId keep = kNoBlock);
   // Whether a segment is being emptied, this one's or another's, so that on_room follows.
   bool more(TenantId tenant, std::uint64_t record_bytes) {

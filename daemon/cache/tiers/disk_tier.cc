@@ -25,9 +25,10 @@ DiskTier::DiskTier(const Options& options, std::span<const Port> ports, Catalogu
     if (on_recovering) on_recovering(directory, blocks);
   };
   for (std::uint32_t number = 0; number < devices_.size(); ++number) {
-    devices_[number].store().on_health([this, number](bool online, const std::string& why) {
-      if (!recovery_.takes_health(number, online, why)) devices_.set_online(number, online, why);
-    });
+    devices_[number].store().on_health(
+        [this, number](storage::DiskState state, const std::string& why) {
+          if (!recovery_.takes_health(number, state, why)) devices_.set_state(number, state, why);
+        });
     devices_[number].store().on_lost(
         [this, number](const std::vector<storage::LostRecord>& records) {
           given_up(number, records);

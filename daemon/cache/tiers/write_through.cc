@@ -14,6 +14,14 @@ namespace kvtier::daemon {
 
 using storage::DiskLocation;
 
+namespace {
+
+// Blocks that go with one that follows them: a longer prefix waits until it is leased, whose blocks
+// come one after the other.
+constexpr std::size_t kTakenAlongMax = 64;
+
+}  // namespace
+
 WriteThrough::WriteThrough(Options options, Catalogue& catalogue, MemoryTier& host,
                            DiskDevices& devices, DiskRoom& room, DiskCounts& counts)
     : options_(std::move(options)),
@@ -72,6 +80,7 @@ void WriteThrough::offer(BlockId id, Offered how) {
 // Sets `gathered_`, or says why the block cannot be written.
 std::optional<WriteDrop> WriteThrough::gather(BlockId id, Offered how) {
   if (!devices_.any_online()) return WriteDrop::offline;
+  if (!devices_.any_takes_records()) return WriteDrop::no_room;
   const std::uint64_t bytes = catalogue_.record_bytes(id);  // of each: one namespace has one size
   gathered_.clear();
   for (BlockId at = id;;) {
@@ -87,6 +96,7 @@ std::optional<WriteDrop> WriteThrough::gather(BlockId id, Offered how) {
     const Block& before = catalogue_.block(parent);
     if (before.tiers.has(Tier::disk)) return std::nullopt;
     if (!before.tiers.has(Tier::host)) return WriteDrop::parent;
+    if (gathered_.size() == kTakenAlongMax) return WriteDrop::queue_full;
     at = parent;
   }
 }
@@ -119,6 +129,14 @@ bool WriteThrough::enqueue(BlockId id) {
 BlockId WriteThrough::parent_of(BlockId id) const noexcept {
   const Key& key = catalogue_.parent(id);
   return key.is_zero() ? kNoBlock : catalogue_.find_any(key);
+}
+
+// What comes before it in its prefix and is not on its way: no more are between them than are being
+// written.
+BlockId WriteThrough::last_on_disk_before(BlockId id) const noexcept {
+  BlockId at = parent_of(id);
+  while (at != kNoBlock && !catalogue_.block(at).tiers.has(Tier::disk)) at = parent_of(at);
+  return at;
 }
 
 bool WriteThrough::is_behind_its_parent(BlockId id) const noexcept {
@@ -161,7 +179,7 @@ bool WriteThrough::submit(const Waiting& next) {
   }
   const std::uint64_t bytes = catalogue_.record_bytes(next.block);
   const TenantId tenant = catalogue_.tenant(next.block);
-  const auto slot = room_.find(tenant, bytes, parent_of(next.block));
+  const auto slot = room_.find(tenant, bytes, last_on_disk_before(next.block));
   if (!slot) {
     // One tenant that cannot make room below its quota keeps nobody waiting.
     if (room_.over_quota(tenant, bytes)) {
@@ -181,9 +199,10 @@ bool WriteThrough::submit(const Waiting& next) {
     writing_.erase(next.ticket);
     on.ended();
     devices_.subtract_usage(tenant, bytes);
-    // The store's own word that it is offline is on its way.
+    // The store's own word of what it is now is on its way.
     const bool offline = sent.error().code == Errc::unavailable;
-    if (offline) devices_.set_online(slot->device, false, sent.error().message);
+    if (offline && on.online())
+      devices_.set_state(slot->device, storage::DiskState::read_only, sent.error().message);
     if (!offline || !move_elsewhere(next))
       give_up(next, offline ? WriteDrop::offline : WriteDrop::queue_full);
     give_back(next, *slot, false);

@@ -100,6 +100,7 @@ class WriteThrough {
   bool has_room(std::size_t blocks, std::uint64_t bytes, bool to_the_brim) const noexcept;
   bool enqueue(BlockId id);
   BlockId parent_of(BlockId id) const noexcept;
+  BlockId last_on_disk_before(BlockId id) const noexcept;
   bool is_behind_its_parent(BlockId id) const noexcept;
   void leave_out(BlockId id, WriteDrop why);
   void mark_left_out(BlockId id);

@@ -24,7 +24,8 @@ std::string note_of(const DiskTier& disk) {
   std::string note;
   for (const auto& device : disk.devices()) {
     if (!device->online()) {
-      note += (note.empty() ? "" : "; ") + device->directory() + " is offline: " + device->why();
+      note += (note.empty() ? "" : "; ") + device->directory() + " is " + device->state_name() +
+              ": " + device->why();
     }
   }
   return note;
@@ -138,7 +139,7 @@ Snapshot::TierView Describer::tier(Tier tier) const {
   if (tier == Tier::disk) {
     const DiskTier& disk = cache().disk();
     view.online =
-        std::ranges::any_of(disk.devices(), [](const auto& device) { return device->online(); });
+        std::ranges::any_of(disk.devices(), [](const auto& device) { return device->readable(); });
     view.note = note_of(disk);
     view.taken_bytes = disk.taken_bytes();
     view.cap_bytes = disk.cap_bytes();
@@ -191,7 +192,8 @@ Snapshot::DiskView Describer::disk(std::size_t number) const {
   Snapshot::DiskView view;
   view.directory = device.directory();
   view.why = device.why();
-  view.online = device.online();
+  view.online = device.readable();
+  view.state = device.state_name();
   view.used_bytes = device.space().bytes_in_use();
   view.taken_bytes = device.space().bytes_taken();
   view.cap_bytes = device.cap_bytes();

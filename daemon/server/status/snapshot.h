@@ -47,8 +47,8 @@ struct Snapshot {
     std::uint64_t used_bytes = 0, reserved_bytes = 0, taken_bytes = 0, cap_bytes = 0, blocks = 0;
   };
   struct DiskView {
-    std::string directory, why;
-    bool online = false;
+    std::string directory, state, why;
+    bool online = false;  // it can be read
     std::uint64_t used_bytes = 0, taken_bytes = 0, cap_bytes = 0, file_bytes = 0, blocks = 0;
     std::uint64_t capacity_bytes = 0;  // as configured
     std::uint64_t bytes_written = 0, bytes_written_per_day = 0, records_read = 0, bytes_read = 0;

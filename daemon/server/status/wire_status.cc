@@ -84,6 +84,7 @@ void render(const Snapshot::GpuView& gpu, wire::Status::Gpu::Builder out) {
 void render(const Snapshot::DiskView& disk, wire::Status::Disk::Builder out) {
   out.setDirectory(disk.directory);
   out.setOnline(disk.online);
+  out.setState(disk.state);
   out.setWhy(disk.why);
   out.setUsedBytes(disk.used_bytes);
   out.setTakenBytes(disk.taken_bytes);

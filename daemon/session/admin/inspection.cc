@@ -109,7 +109,7 @@ void Inspection::fill_placement(wire::Inspected::Placement::Builder out, BlockId
   if (raised.until) out.setKeptMs(milliseconds_until(*raised.until));
   out.setPriority(raised.priority);
   out.setDemoted(block.rank(tier) == Rank::spent);
-  out.setOnline(tier != Tier::disk || cache.disk().devices()[device]->online());
+  out.setOnline(tier != Tier::disk || cache.disk().devices()[device]->readable());
   if (!verify || tier == Tier::disk) return;
   check(out, cache.memory(tier, at).slot(at), cache.catalogue().namespaces()[block.ns].id,
         block.key);

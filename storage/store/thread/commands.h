@@ -76,9 +76,8 @@ struct ForgetCommand {
   ExtentId extent;
   std::function<void()> done;
 };
-using HealthChanged = std::function<void(bool online, const std::string& why)>;
 struct HealthCommand {
-  HealthChanged changed;
+  RecordStore::Changed changed;
 };
 using RecordsLost = std::function<void(const std::vector<LostRecord>&)>;
 struct LostCommand {
@@ -105,7 +104,8 @@ struct StoreCounters {
   std::atomic<std::uint32_t> scrubs_pending = 0;
   // Allocated for the index's files, and for the index in memory, a moment ago.
   std::atomic<std::uint64_t> index_bytes = 0, index_memory_bytes = 0;
-  std::atomic<bool> online = true;
+  std::atomic<bool> online = true, readable = true;
+  std::atomic<bool> index_full = false;
 };
 
 }  // namespace kvtier::storage

@@ -17,7 +17,7 @@ Reads::Reads(StoreShared& shared, Availability& availability, RingExtents& exten
 
 void Reads::take(ReadCommand&& command) {
   const bool known = extents_.hold(command.read.extent);
-  if (known && availability_.online()) {
+  if (known && availability_.readable()) {
     queued_.push_back(std::move(command));
   } else {
     finish(command, known ? availability_.offline() : not_registered(command.read.extent));
@@ -81,8 +81,8 @@ void Reads::end_landed() {
 
 // At a second look what holds is copied to where it was wanted.
 void Reads::end(ReadCommand& command, const Result<void>& transferred) {
-  if (!transferred || !availability_.online())
-    return finish(command, availability_.or_offline(transferred));
+  if (!transferred || !availability_.readable())
+    return finish(command, availability_.or_unreadable(transferred));
   const RecordStore::Read read = command.read;
   const auto slot = extents_.record(read.extent, read.slot, read.record_bytes);
   const auto record =
@@ -112,7 +112,7 @@ bool Reads::verified(const ChecksumCommand& command) {
 // second look to say, into memory that they cannot reach.
 void Reads::judge(ReadCommand& command, Result<void> intact) {
   if (!intact && !command.look_part) {
-    if (!availability_.online()) return finish(command, availability_.offline());
+    if (!availability_.readable()) return finish(command, availability_.offline());
     looks_queued_.push_back(std::move(command));
     return;
   }

@@ -23,7 +23,7 @@ Scrubs::Scrubs(StoreShared& shared, Availability& availability, BufferNumbers& n
 
 void Scrubs::take(ScrubCommand&& command) {
   command.since = Clock::now();
-  if (availability_.online()) {
+  if (availability_.readable()) {
     queued_.push_back(std::move(command));
   } else {
     finish(command, availability_.offline());
@@ -75,9 +75,9 @@ void Scrubs::end_landed() {
 }
 
 void Scrubs::end(ScrubCommand& command, const Result<void>& transferred) {
-  if (!transferred || !availability_.online()) {
+  if (!transferred || !availability_.readable()) {
     memory_.give_back(command.part);
-    return finish(command, availability_.or_offline(transferred));
+    return finish(command, availability_.or_unreadable(transferred));
   }
   const RecordStore::Scrub scrub = command.scrub;
   const auto record = memory_.part(command.part).first(scrub.record_bytes);

@@ -40,7 +40,7 @@ Result<void> SegmentFiles::open_to_write(DiskLocation to, std::uint64_t slot_byt
   if (const auto made = segments_.prepare(to.segment, slot_bytes); !made) {
     const bool out_of_space = made.error().code == Errc::no_space;
     if (made.error().code != Errc::invalid) {
-      availability_.go_offline(made.error().message, out_of_space ? ENOSPC : 0);
+      availability_.go_read_only(made.error().message, out_of_space ? ENOSPC : 0);
     }
     return made.error();
   }

@@ -5,8 +5,9 @@
 // - A file is opened when it is first needed, and all are closed before the store comes back from
 //   offline: they may be files of a device that is gone for good.
 // - A file that was written to is unsynced until a flush takes it, and again if its sync fails.
-// A file that cannot be opened, or a segment that cannot be made, takes the store offline; for want
-// of descriptors other files are closed, and if that does not help the transfer alone fails.
+// A file that cannot be opened takes the store offline, a segment that cannot be made leaves it
+// read-only; for want of descriptors other files are closed, and if that does not help the transfer
+// alone fails.
 #pragma once
 
 #include <cstdint>

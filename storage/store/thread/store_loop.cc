@@ -1,5 +1,6 @@
 #include "storage/store/thread/store_loop.h"
 
+#include <cerrno>
 #include <utility>
 
 #include "core/base/check.h"
@@ -14,8 +15,9 @@ StoreLoop::StoreLoop(const RecordStoreOptions& options, StoreDirectory& director
       index_(index),
       shared_(options, device, counters, std::move(post)),
       availability_(shared_, {.fail_queued = [this](const Error& why) { fail_queued(why); },
+                              .fail_writes = [this](const Error& why) { writes_.fail_queued(why); },
                               .look = [this] { return look(); },
-                              .probe = [this] { return probe(); }}),
+                              .probe = [this](DiskState now) { return probe(now); }}),
       files_(shared_, availability_, segments),
       changes_(availability_, index, erasures),
       flushes_(shared_, availability_, files_, changes_, unsynced_),
@@ -138,15 +140,25 @@ void StoreLoop::fail_queued(const Error& why) {
 Result<void> StoreLoop::look() {
   shared_.counters.index_bytes = index_.file_bytes();
   shared_.counters.index_memory_bytes = index_.memory_bytes();
+  shared_.counters.index_full = !index_.has_room();
   return directory_.look();
 }
 
-// Everything that a record needs, and what could not be done meanwhile.
-Result<void> StoreLoop::probe() {
+// Everything that a record needs, and what could not be done meanwhile. Where records could be read
+// all the time, the files are those that are open, unless something else was mounted in their
+// place.
+Result<void> StoreLoop::probe(DiskState now) {
+  const bool anew = now == DiskState::offline;
+  if (!anew && !(writes_.is_idle() && flushes_.is_idle()))
+    return make_error(Errc::unavailable, "writes are still in flight");
+  if (const auto there = anew ? Result<void>{} : directory_.look(); !there) {
+    availability_.go_offline(there.error().message, ENOENT);
+    return there;
+  }
   if (const auto usable = directory_.probe(); !usable) return usable;
-  if (const auto seen = files_.look_again(); !seen) return seen;
+  if (const auto seen = anew ? files_.look_again() : Result<void>{}; !seen) return seen;
   if (const auto revived = changes_.revive(); !revived) return revived;
-  files_.close_all();
+  if (anew) files_.close_all();
   return changes_.make_up();
 }
 

@@ -59,7 +59,7 @@ class StoreLoop {
   void end_landed();
   void fail_queued(const Error& why);
   Result<void> look();
-  Result<void> probe();
+  Result<void> probe(DiskState now);
   bool is_over() const;
 
   StoreDirectory& directory_;

@@ -111,6 +111,7 @@ void Writes::submit(WriteCommand command) {
 Result<BlockDevice::Transfer> Writes::prepare(const RecordStore::Write& write) {
   if (!parts_.availability.online()) return parts_.availability.offline();
   if (!parts_.changes.has_room()) {
+    shared_.counters.index_full = true;
     return make_error(Errc::no_space, "the index of the disk tier has filled its share");
   }
   if (const auto open = parts_.files.open_to_write(write.to, write.slot_bytes); !open)

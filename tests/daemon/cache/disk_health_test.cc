@@ -116,6 +116,29 @@ TEST_F(TwoDisksTest, slots_of_blocks_dropped_while_their_disk_is_offline_are_fre
   EXPECT_EQ(cache.store().records(), 0U);
 }
 
+TEST_F(TwoDisksTest, a_disk_that_is_read_only_serves_its_blocks_and_gets_none) {
+  const auto there = cache.prefix(ns, 8, 1);
+  cache.put_on_disk(ns, there);
+  cache.store()[0].set_read_only(true);
+  EXPECT_STREQ(cache->disk().devices()[0]->state_name(), "read-only");
+  const auto more = cache.prefix(ns, 6, 5000);
+  ASSERT_EQ(cache.put_all(ns, more), 6U);
+  cache.store().complete_all();
+  EXPECT_EQ(on_disk(more, 1), 6U);
+  const auto grant = cache.lease(ns, there);
+  EXPECT_EQ(grant.slots.size(), 8U);
+  cache.store().complete_all();
+  for (const Ready& ready : cache.ready) EXPECT_NE(ready.slot, 0U);
+  cache->release(1, grant.lease);
+  // What is dropped meanwhile is free when it can be written to again.
+  cache->drop(ns, {7});
+  cache.store().complete_all();
+  EXPECT_GT(cache->disk().devices()[0]->space().bytes_in_use(), 0U);
+  cache.store()[0].set_read_only(false);
+  EXPECT_EQ(cache->disk().devices()[0]->space().bytes_in_use(), 0U);
+  EXPECT_STREQ(cache->disk().devices()[0]->state_name(), "online");
+}
+
 class SecondHitTest : public TwoDisksTest {
  protected:
   SecondHitTest() : TwoDisksTest({.admission = Admission::second_hit}) {}

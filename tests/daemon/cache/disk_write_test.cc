@@ -126,6 +126,41 @@ TEST_F(SmallDiskTest, a_write_that_the_store_refuses_later_costs_no_slot) {
   EXPECT_EQ(cache.store().records(), 4U);
 }
 
+// Its end took the places of its own begin.
+TEST_F(SmallDiskTest, of_a_prompt_that_is_larger_than_the_disk_the_begin_is_kept) {
+  const auto prompt = cache.prefix(ns, 9, 1);
+  for (const TestBlock& block : prompt) {
+    ASSERT_TRUE(cache.put(ns, block));
+    cache.store().complete_all();
+  }
+  for (std::size_t i = 0; i < prompt.size(); ++i)
+    EXPECT_EQ(cache.tiers(prompt[i]).has(Tier::disk), i < 4) << i;
+  // Another one is used later.
+  const auto other = cache.prefix(ns, 2, 900);
+  ASSERT_EQ(cache.put_all(ns, other), 2U);
+  cache.store().complete_all();
+  EXPECT_TRUE(cache.tiers(other[1]).has(Tier::disk));
+  EXPECT_TRUE(cache.tiers(prompt[1]).has(Tier::disk));
+  EXPECT_FALSE(cache.tiers(prompt[2]).has(Tier::disk));
+}
+
+// Each write that a full index refused had evicted a block.
+TEST_F(SmallDiskTest, nothing_goes_for_a_block_that_a_full_index_would_refuse) {
+  ASSERT_EQ(cache.put_all(ns, cache.prefix(ns, 4, 1)), 4U);
+  cache.store().complete_all();
+  cache.store()[0].full = true;
+  ASSERT_EQ(cache.put_all(ns, cache.prefix(ns, 2, 900)), 2U);
+  cache.store().complete_all();
+  EXPECT_EQ(cache->catalogue().counts(Tier::disk).blocks, 4U);
+  EXPECT_EQ(cache->catalogue().counts(Tier::disk).evictions(), 0U);
+  EXPECT_EQ(cache->disk().counts().drops[static_cast<std::size_t>(WriteDrop::no_room)], 2U);
+  cache.store()[0].full = false;
+  const auto again = cache.prefix(ns, 2, 900);
+  cache->release(1, cache.lease(ns, again).lease);
+  cache.store().complete_all();
+  EXPECT_TRUE(cache.tiers(again[1]).has(Tier::disk));
+}
+
 TEST_F(SmallDiskTest, a_slot_that_failed_a_write_is_not_used_again) {
   for (Token first = 1; first < 4000; first += 1000) {
     ASSERT_TRUE(cache.put(ns, cache.prefix(ns, 1, first)[0]));

@@ -103,12 +103,18 @@ void CacheModel::pump() {
   }
 }
 
-// The oldest, but for the parent of the block for which it goes.
+// The oldest, but for the last block on disk before the one for which it goes; none where the next
+// is the one before that.
 std::optional<Key> CacheModel::victim_in(const Order& order, const Key& comes) const {
-  const Key& parent = blocks_.at(comes).block.identity.parent;
-  const auto found =
-      std::find_if(order.rbegin(), order.rend(), [&](const Key& key) { return key != parent; });
-  return found == order.rend() ? std::nullopt : std::optional(*found);
+  Key keep = blocks_.at(comes).block.identity.parent;
+  for (auto up = blocks_.find(keep); up != blocks_.end() && !up->second.copies.contains(Tier::disk);
+       up = blocks_.find(keep))
+    keep = up->second.block.identity.parent;
+  if (order.empty()) return std::nullopt;
+  if (order.back() != keep) return order.back();
+  if (order.size() == 1 || order[order.size() - 2] == blocks_.at(keep).block.identity.parent)
+    return std::nullopt;
+  return order[order.size() - 2];
 }
 
 // False: it waits on.

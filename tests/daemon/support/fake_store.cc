@@ -55,7 +55,18 @@ void FakeStore::set_online(bool online) {
   online_ = online;
   came_ = came_ || online;
   for (auto& [number, operation] : operations_) operation.cut_off = true;
-  if (changed_) changed_(online, "taken away by the test");
+  const auto state = online ? storage::DiskState::online : storage::DiskState::offline;
+  if (changed_) changed_(state, "taken away by the test");
+}
+
+void FakeStore::set_read_only(bool read_only) {
+  read_only_ = read_only;
+  for (auto& [number, operation] : operations_) {
+    const auto what = operation.asked.what;
+    operation.cut_off |= what != Asked::What::read && what != Asked::What::scrub;
+  }
+  changed_(read_only ? storage::DiskState::read_only : storage::DiskState::online,
+           "filled by the test");
 }
 
 void FakeStore::come_late() {
@@ -120,6 +131,7 @@ Result<void> FakeStore::refused(Asked asked) {
 }
 
 Result<void> FakeStore::write(const Write& write, Done<void> done) {
+  if (read_only_) return make_error(Errc::unavailable, "filled by the test");
   Asked asked{Asked::What::write, true,      0, {write.identity.key}, write.replaces,
               write.extent.value, write.slot};
   if (auto good = refused(asked); !good) return good;
@@ -167,7 +179,9 @@ void FakeStore::flush(Done<void> done) {
 void FakeStore::start(Operation operation) {
   operation.asked.operation = journal_.next_operation++;
   operation.asked.device = device_;
-  operation.cut_off = !online_;
+  const bool reads =
+      operation.asked.what == Asked::What::read || operation.asked.what == Asked::What::scrub;
+  operation.cut_off = !online_ || (read_only_ && !reads);
   journal_.asked.push_back(operation.asked);
   operations_.emplace(operation.asked.operation, std::move(operation));
 }

@@ -49,6 +49,11 @@ class FakeStore final : public storage::RecordStore {
   // fails. Before it comes back all of that must have been completed.
   void set_online(bool online);
   bool online() const noexcept { return online_; }
+  // Its index takes no more records.
+  bool full = false;
+  bool has_room() const noexcept override { return !full; }
+  // Writes that are under way, erases and flushes, and those that come, fail; reads go on.
+  void set_read_only(bool read_only);
 
   std::size_t records() const noexcept { return index_.size(); }
   bool indexed(const Key& key) const { return index_.contains(key); }
@@ -77,9 +82,9 @@ class FakeStore final : public storage::RecordStore {
   bool remembers(const NamespaceId& id) const { return namespaces_.contains(id); }
   Result<std::vector<std::pair<NamespaceId, std::vector<std::byte>>>> namespaces() override;
   void flush(Done<void> done) override;
-  void on_health(std::function<void(bool, const std::string&)> changed) override {
+  void on_health(Changed changed) override {
     changed_ = std::move(changed);
-    if (unknown()) changed_(false, "not opened by the test");
+    if (unknown()) changed_(storage::DiskState::offline, "not opened by the test");
   }
   void on_lost(std::function<void(const std::vector<storage::LostRecord>&)> lost) override {
     lost_ = std::move(lost);
@@ -113,7 +118,8 @@ class FakeStore final : public storage::RecordStore {
   const std::uint32_t device_;
   Journal& journal_;
   bool online_ = true;
-  std::function<void(bool, const std::string&)> changed_;
+  Changed changed_;
+  bool read_only_ = false;
   std::function<void(const std::vector<storage::LostRecord>&)> lost_;
   std::map<std::uint64_t, Operation> operations_;
   std::map<std::uint32_t, const storage::Extent*> extents_;

@@ -183,8 +183,8 @@ bool TestStore::works(const TestRecord& record, DiskLocation to) {
 }
 
 void TestStore::watch_health() {
-  store_->on_health([this](bool online, const std::string& why) {
-    health_.push_back({online, why});
+  store_->on_health([this](DiskState state, const std::string& why) {
+    health_.push_back({state == DiskState::online, why});
   });
 }
 

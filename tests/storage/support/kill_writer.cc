@@ -45,7 +45,8 @@ class Writer {
       : store_(quick_options(directory),
                make_faulty_device(make_block_device({.depth = 80, .files = 64, .buffers = 4}),
                                   faults_)) {
-    store_->on_health([this](bool online, const std::string&) { online_ = online; });
+    store_->on_health(
+        [this](DiskState state, const std::string&) { online_ = state == DiskState::online; });
   }
 
   void run() {

@@ -15,8 +15,8 @@ class AvailabilityTest : public Parts {
     std::string why;
   };
   void listen() {
-    availability.tell([this](bool online, const std::string& why) {
-      changes_told.push_back({online, why});
+    availability.tell([this](DiskState state, const std::string& why) {
+      changes_told.push_back({state == DiskState::online, why});
     });
   }
   void look_after_until(const std::function<bool()>& done) {
@@ -101,6 +101,38 @@ TEST_F(AvailabilityTest, ItIsNotProbedWhileATransferIsInFlightNorWhenItCloses) {
   EXPECT_EQ(probed, 0U);
   shared.closing = false;
   look_after_until([this] { return availability.online(); });
+}
+
+TEST_F(AvailabilityTest, WhereNothingCanBeWrittenReadsGoOnAndItComesBackMeanwhile) {
+  ASSERT_NO_FATAL_FAILURE(put(TestRecord(0, 1), {0, 0}));
+  std::vector<DiskState> states;
+  availability.tell([&](DiskState state, const std::string&) { states.push_back(state); });
+  Told read, written;
+  writes.take(write_of(TestRecord(0, 2), {0, 1}, written, 2));
+  availability.go_read_only("the disk is full", ENOSPC);
+  tell();
+  EXPECT_EQ(written.error(), Errc::unavailable);
+  EXPECT_FALSE(availability.online());
+  EXPECT_TRUE(availability.readable() && counters.readable && !counters.online);
+  faults.hold();
+  reads.take(read_of(TestRecord(0, 1), {0, 0}, read));
+  reads.start();
+  device->submit();
+  look_after_until([this] { return availability.online(); });
+  faults.release();
+  pump_until([&] { return read.times() == 1; });
+  EXPECT_TRUE(read.ok());
+  EXPECT_EQ(states, (std::vector<DiskState>{DiskState::read_only, DiskState::online}));
+}
+
+TEST_F(AvailabilityTest, FromReadOnlyItMayYetGoOfflineButNotTheOtherWay) {
+  std::vector<DiskState> states;
+  availability.tell([&](DiskState state, const std::string&) { states.push_back(state); });
+  availability.go_read_only("full", ENOSPC);
+  availability.go_offline("gone", ENODEV);
+  availability.go_read_only("full", ENOSPC);
+  tell();
+  EXPECT_EQ(states, (std::vector<DiskState>{DiskState::read_only, DiskState::offline}));
 }
 
 TEST_F(AvailabilityTest, ALookThatFindsTheDirectoryGoneTakesItOffline) {

@@ -165,13 +165,18 @@ class Parts : public ::testing::Test {
   StoreShared shared{options, *device, counters, [](const std::function<void()>& task) { task(); }};
   Availability availability{shared,
                             {.fail_queued = [this](const Error& why) { fail_queued(why); },
+                             .fail_writes =
+                                 [this](const Error& why) {
+                                   queues_failed.push_back(why);
+                                   writes.fail_queued(why);
+                                 },
                              .look =
                                  [this] {
                                    ++looked;
                                    return looks;
                                  },
                              .probe =
-                                 [this] {
+                                 [this](DiskState) {
                                    ++probed;
                                    return probes;
                                  }}};

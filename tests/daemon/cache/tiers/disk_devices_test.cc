@@ -35,13 +35,13 @@ class DiskDevicesTest : public ::testing::Test {
 
 TEST_F(DiskDevicesTest, the_blocks_of_a_device_that_is_away_are_hidden_and_not_forgotten) {
   const BlockId id = put(blocks[0], 1);
-  devices.set_online(1, false, "pulled out");
+  devices.set_state(1, storage::DiskState::offline, "pulled out");
   EXPECT_EQ(devices.online(), 1U);
   EXPECT_TRUE(parts.catalogue.reachable(id).empty());
   EXPECT_TRUE(parts.directory.find(blocks[0].key()).empty());
   EXPECT_EQ(parts.tiers(blocks[0]), CacheParts::kDisk);
   EXPECT_EQ(devices[1].why(), "pulled out");
-  devices.set_online(1, true, {});
+  devices.set_state(1, storage::DiskState::online, {});
   EXPECT_EQ(parts.directory.find(blocks[0].key()), CacheParts::kDisk);
   EXPECT_EQ(room, 2);
 }

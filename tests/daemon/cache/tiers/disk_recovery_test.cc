@@ -56,7 +56,7 @@ TEST_F(DiskRecoveryTest, an_entry_that_is_another_blocks_is_erased_from_the_stor
 
 TEST_F(DiskRecoveryTest, health_is_the_devices_but_while_it_is_taken_over) {
   ASSERT_TRUE(recovery.recover());
-  EXPECT_FALSE(recovery.takes_health(0, false, "gone"));
+  EXPECT_FALSE(recovery.takes_health(0, storage::DiskState::offline, "gone"));
   EXPECT_TRUE(recovery.unknown_directory().empty());
 }
 

@@ -50,7 +50,7 @@ TEST_F(DiskRoomTest, a_record_goes_to_the_online_device_with_the_least_in_use) {
   const auto blocks = parts.prefix(ns, 4, 1);
   const BlockId first = put(ns, blocks[0]), second = put(ns, blocks[1]);
   EXPECT_NE(disk_of(first), disk_of(second));
-  devices.set_online(0, false, "pulled out");
+  devices.set_state(0, storage::DiskState::offline, "pulled out");
   EXPECT_EQ(disk_of(put(ns, blocks[2])), 1U);
   EXPECT_EQ(disk_of(put(ns, blocks[3])), 1U);
 }
