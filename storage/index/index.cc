@@ -199,8 +199,8 @@ struct Index::Impl {
     rows->Seek(range.first);
     return rows;
   }
-  Result<void> read(const KeyRange& range, IndexEntries& entries,
-                    std::vector<Key>& unreadable) const;
+  Result<void> read(const KeyRange& range, IndexEntries& entries, std::vector<Key>& unreadable,
+                    const Progress& progress) const;
 };
 
 Index::Batch::Batch() : impl_(std::make_unique<Impl>()) {}
@@ -375,10 +375,14 @@ Result<std::optional<DiskLocation>> Index::find(const Key& key) const {
 
 // Both families are in key order: one pass over each.
 Result<void> Index::Impl::read(const KeyRange& range, IndexEntries& entries,
-                               std::vector<Key>& unreadable) const {
+                               std::vector<Key>& unreadable, const Progress& progress) const {
+  constexpr std::uint64_t kRowsPerProgress = 1U << 18;
+  std::uint64_t rows = 0;
   const auto records = iterate(kRecords, range);
   const auto stamps = iterate(kStamps, range);
   for (; records->Valid(); records->Next()) {
+    if (progress && ++rows % kRowsPerProgress == 0)
+      progress("Reading the index " + directory.string());
     const auto key = value_in<Key>(records->key());
     const auto packed = record_in(records->value());
     if (!key) continue;
@@ -414,7 +418,7 @@ Result<void> Index::Impl::read(const KeyRange& range, IndexEntries& entries,
 }
 
 // Keys are hashes, so that ranges of their first byte are about as large as each other.
-Result<Index::Contents> Index::load() const {
+Result<Index::Contents> Index::load(const Progress& progress) const {
   constexpr std::uint64_t kWorthAThread = 1 << 16;
   constexpr unsigned kPartsMax = 4;
   std::uint64_t about = 0;
@@ -432,8 +436,8 @@ Result<Index::Contents> Index::load() const {
   const auto read = [&](unsigned part) {
     rocksdb::SetPerfLevel(rocksdb::PerfLevel::kDisable);  // its counters are a tenth of the time
     contents.parts[part].reserve(about / parts + about / 64);
-    results[part] =
-        impl_->read({begin_of(part), begin_of(part + 1)}, contents.parts[part], unreadable[part]);
+    results[part] = impl_->read({begin_of(part), begin_of(part + 1)}, contents.parts[part],
+                                unreadable[part], part == 0 ? progress : Progress());
   };
   {
     std::vector<std::jthread> threads;

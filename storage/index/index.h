@@ -8,9 +8,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -82,8 +84,10 @@ class Index {
   Result<void> commit(Batch& batch, Log log = Log::kept);
   // Errors: io, corrupt.
   Result<std::optional<DiskLocation>> find(const Key& key) const;
-  // Large ones are read by several threads. Errors: io, corrupt.
-  Result<Contents> load() const;
+  // Large ones are read by several threads, and `progress` hears of it now and then, on the
+  // caller's. Errors: io, corrupt, version (it has entries of a later one).
+  using Progress = std::function<void(const std::string&)>;
+  Result<Contents> load(const Progress& progress = {}) const;
   Result<std::vector<std::pair<NamespaceId, std::vector<std::byte>>>> namespaces() const;
   // Errors: io.
   Result<void> sync();

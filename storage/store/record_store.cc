@@ -56,7 +56,7 @@ Result<OpenedIndex> open_index(const StoreDirectory& directory, const Segments& 
                                const Erasures& erasures, const RecordStoreOptions& options) {
   OpenedIndex opened;
   auto index = Index::open(index_options(directory, options, Index::Compaction::held));
-  auto contents = index ? (*index)->load() : Result<Index::Contents>(index.error());
+  auto contents = index ? (*index)->load(options.progress) : Result<Index::Contents>(index.error());
   if (!contents && contents.error().code != Errc::corrupt) return contents.error();
   const bool missing = contents && (*index)->is_incomplete() && !segments.present().empty();
   if (!contents || missing) {
@@ -66,7 +66,7 @@ Result<OpenedIndex> open_index(const StoreDirectory& directory, const Segments& 
     if (index) index->reset();
     index = rebuilt_index(directory, segments, erasures, options);
     if (!index) return index.error();
-    contents = (*index)->load();
+    contents = (*index)->load(options.progress);
     if (!contents) return contents.error();
   } else if ((*index)->is_incomplete()) {
     if (const auto marked = (*index)->mark_complete(); !marked) return marked.error();
