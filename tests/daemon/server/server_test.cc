@@ -127,13 +127,15 @@ TEST_F(BoundedServerTest, sessions_past_the_bound_are_turned_away_until_one_ends
 TEST(ServerDescriptorsTest,
      without_a_descriptor_left_new_clients_are_turned_away_and_later_ones_are_served) {
   Scratch scratch;
-  rlimit limit;
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
-  const rlimit few{64, limit.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
   Kvtierd daemon(scratch, small_config(scratch));
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
   const std::string socket = (scratch / "s").string();
+  EXPECT_TRUE(WireClient::greeted(socket).status());
+  // At its start it takes as many as it may have.
+  rlimit limit;
+  ASSERT_EQ(::prlimit(daemon.pid(), RLIMIT_NOFILE, nullptr, &limit), 0);
+  EXPECT_EQ(limit.rlim_cur, limit.rlim_max);
+  const rlimit few{64, limit.rlim_max};
+  ASSERT_EQ(::prlimit(daemon.pid(), RLIMIT_NOFILE, &few, nullptr), 0);
   {
     std::vector<WireClient> clients;
     for (int i = 0; i < 80; ++i) clients.emplace_back(socket);
