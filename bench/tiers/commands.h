@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bench/support/report.h"
+#include "daemon/config/config.h"
 
 namespace kvtier::bench {
 
@@ -83,5 +84,20 @@ struct ClientsOptions {
   std::vector<std::uint32_t> clients{1, 4, 16, 64, 128};
 };
 void measure_clients(const ClientsOptions& options, Report& report);
+
+// A trace of requests replayed through the daemon's bookkeeping at each capacity, for the policies
+// and for an optimum that knows the future; and what the policies cost.
+inline constexpr std::uint64_t kBytesPerToken = 64U << 10;  // of Llama 3.1 8B in FP8
+struct TraceOptions {
+  std::filesystem::path trace;
+  std::uint32_t block_tokens = 0;  // 0: as the trace's lengths say
+  std::vector<std::uint64_t> blocks{1000, 2000, 5000, 10'000, 20'000};  // of the host tier
+  std::uint64_t disk_blocks = 0;
+  daemon::Admission admission = daemon::Admission::all;
+  std::uint64_t block_bytes = 0;          // 0: kBytesPerToken for each of its tokens
+  bool answers = true;                    // the policy is told how long they are
+  std::uint32_t cost_blocks = 1'000'000;  // of the index in which costs are measured; 0: none are
+};
+void measure_trace(const TraceOptions& options, Report& report);
 
 }  // namespace kvtier::bench

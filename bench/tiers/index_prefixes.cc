@@ -14,6 +14,7 @@ namespace {
 
 using daemon::BlockId;
 
+constexpr daemon::UserId kUser = 1;
 constexpr std::size_t kPrefixTokens = std::size_t{IndexPrefixes::kPrefixBlocks} * kBlockTokens;
 
 // Memory of this process's own and memory it shares; not the program's file.
@@ -50,17 +51,19 @@ class Stopwatch {
 
 }  // namespace
 
-IndexPrefixes::IndexPrefixes(std::uint32_t blocks) : prefixes_(blocks / kPrefixBlocks) {
+IndexPrefixes::IndexPrefixes(std::uint32_t blocks, daemon::EvictionPolicy policy)
+    : prefixes_(blocks / kPrefixBlocks) {
   const Namespace ns = namespace_of_records(kSmallestRecord);
   ns_id_ = id_of(ns);
   (void)keys_of(0);  // so that what it takes is not counted
   const std::uint64_t before = resident_bytes();
   directory_ = std::make_unique<DirectoryWriter>(
       need(DirectoryWriter::create(blocks, std::array<std::byte, 16>{})));
-  catalogue_ = std::make_unique<daemon::Catalogue>(blocks, *directory_);
+  catalogue_ = std::make_unique<daemon::Catalogue>(blocks, *directory_, daemon::Tenants(), policy);
   ns_ = need(catalogue_->namespaces().open(encode(ns)));
   record_bytes_ = catalogue_->namespaces()[ns_].layout.record_bytes;
   for (; newest_prefix_ < prefixes_; ++newest_prefix_) {
+    if (newest_prefix_ % (kMemoryBlocks / kPrefixBlocks) == 0) catalogue_->pass_time(++second_);
     std::vector<Key> parents{Key{}};
     const auto keys = keys_of(newest_prefix_);
     parents.insert(parents.end(), keys.begin(), keys.end() - 1);
@@ -139,6 +142,29 @@ double IndexPrefixes::touch(std::uint64_t blocks) {
   return watch.ns_each(done);
 }
 
+double IndexPrefixes::use(std::uint64_t blocks) {
+  Stopwatch watch;
+  std::uint64_t done = 0;
+  std::vector<BlockId> ids(kPrefixBlocks);
+  for (; done < blocks; done += kMemoryBlocks) {
+    std::vector<std::vector<Key>> prefixes;
+    while (prefixes.size() < kMemoryBlocks / kPrefixBlocks) {
+      prefixes.push_back(keys_of(random_present()));
+      // By a policy that is not by age alone, an older prefix may have gone.
+      if (catalogue_->find_prefix(ns_, prefixes.back(), ids) < kPrefixBlocks) prefixes.pop_back();
+    }
+    catalogue_->pass_time(++second_);
+    watch.time([&] {
+      for (const auto& keys : prefixes) {
+        KVTIER_CHECK(catalogue_->find_prefix(ns_, keys, ids) == kPrefixBlocks);
+        catalogue_->use(ids, kUser, catalogue_->tick(),
+                        daemon::Prompt{kPrefixBlocks + 1, kBlockTokens, 0});
+      }
+    });
+  }
+  return watch.ns_each(done);
+}
+
 double IndexPrefixes::touch_scattered(std::uint64_t blocks) {
   Stopwatch watch;
   std::uint64_t done = 0;
@@ -163,6 +189,7 @@ void IndexPrefixes::insert(std::span<const Key> keys, std::span<const Key> paren
     }
     const auto index = static_cast<std::uint32_t>(i % kPrefixBlocks);
     const BlockId id = catalogue_->add(ns_, keys[i], parents[i], index);
+    catalogue_->came(id);
     catalogue_->place(id, Tier::disk, {0, id.value}, parents[i]);
   }
 }
@@ -187,6 +214,7 @@ IndexPrefixes::Turnover IndexPrefixes::turn_over(std::uint64_t blocks) {
       parents.insert(parents.end(), some.begin(), some.end() - 1);
       keys.insert(keys.end(), some.begin(), some.end());
     }
+    catalogue_->pass_time(++second_);
     out.time([&] { evict(kMemoryBlocks); });
     in.time([&] { insert(keys, parents); });
   }

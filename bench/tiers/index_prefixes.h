@@ -15,17 +15,19 @@ class IndexPrefixes {
   static constexpr std::uint32_t kMemoryBlocks = 2000;  // handled between two looks at the clock
 
   // Full with `blocks` blocks, rounded down to whole prefixes.
-  explicit IndexPrefixes(std::uint32_t blocks);
+  explicit IndexPrefixes(std::uint32_t blocks,
+                         daemon::EvictionPolicy policy = daemon::EvictionPolicy::lru);
 
   // Each: nanoseconds a block, over so many blocks, at random.
   double match(std::uint64_t blocks);  // DirectoryView: a client's whole lookup of a prefix
   double find(std::uint64_t blocks);   // DirectoryView: single keys known beforehand
   double touch(std::uint64_t blocks);  // whole prefixes
+  double use(std::uint64_t blocks);    // likewise, as a lease does, which notes the use too
   double touch_scattered(std::uint64_t blocks);  // single blocks of as many prefixes
   struct Turnover {
     double evict_ns, insert_ns;
   };
-  // The oldest blocks go and as many new ones come, as in a daemon that is full.
+  // Blocks go and as many new ones come, as in a daemon that is full.
   Turnover turn_over(std::uint64_t blocks);
 
   // Of process memory for a block: index, eviction order and directory.
@@ -39,6 +41,7 @@ class IndexPrefixes {
 
   std::uint32_t prefixes_;
   std::uint64_t oldest_prefix_ = 0;  // prefixes up to the newest are there, until turn_over()
+  std::uint32_t second_ = 0;         // each turn of work takes one
   std::uint64_t newest_prefix_ = 0;
   std::uint64_t random_ = 1;
   std::uint16_t ns_ = 0;

@@ -30,6 +30,9 @@ Examples:
       match and lease as an engine sees them, idle and while the disk tier writes.
   kvtier-bench clients --clients 1 --clients 128 --json
       One client's lease with one and with 128 of them connected, the others idle or holding leases.
+  kvtier-bench trace --trace requests.jsonl --blocks 2000 --blocks 20000 --json
+      What caches of 2,000 and of 20,000 blocks have of a trace, by policy, and what the best could have. A line of
+      it is {"timestamp": ms, "input_length": tokens, "output_length": tokens, "hash_ids": [block, ...]}.
 
 A row's limit is what the figure is held against: the bare loop, the smaller index, the idle daemon, the
 client alone or a fixed bound; the ratio is value / limit.
@@ -45,6 +48,7 @@ struct Arguments {
   RebuildOptions rebuild;
   LookupOptions lookup;
   ClientsOptions clients;
+  TraceOptions trace;
 };
 
 // Of what is a number of bytes by then.
@@ -197,6 +201,38 @@ CLI::App* add_clients(CLI::App& app, ClientsOptions& options) {
   return clients;
 }
 
+CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
+  using daemon::Admission;
+  auto* trace = app.add_subcommand("trace", "Shares of hits of a trace of requests, by policy");
+  trace->add_option("--trace", options.trace, "JSON lines of requests")
+      ->required()
+      ->check(CLI::ExistingFile);
+  trace->add_option("--blocks", options.blocks, "Blocks in host memory; may be given again")
+      ->allow_extra_args(false)
+      ->check(CLI::Range(1U, 1U << 28))
+      ->default_str("1000 2000 5000 10000 20000");
+  trace->add_option("--disk-blocks", options.disk_blocks, "Blocks on disk beside them")
+      ->check(CLI::Range(0U, 1U << 28))
+      ->capture_default_str();
+  trace->add_option("--admission", options.admission, "Which blocks are written to disk")
+      ->transform(CLI::CheckedTransformer(std::vector<std::pair<std::string, Admission>>{
+          {"all", Admission::all}, {"second_hit", Admission::second_hit}}))
+      ->default_str("all");
+  trace->add_option("--block-tokens", options.block_tokens, "Tokens of the trace's blocks")
+      ->check(CLI::Range(1U, 1024U))
+      ->default_str("as its lengths say");
+  trace->add_option("--block-bytes", options.block_bytes, "Bytes of one, for what is written")
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("64KiB a token");
+  trace->add_flag("!--no-answers", options.answers, "Do not tell the policy how long answers are");
+  trace
+      ->add_option("--cost-blocks", options.cost_blocks,
+                   "Blocks in the index that costs are measured in; 0 for none")
+      ->check(CLI::Range(0U, 100'000'000U))
+      ->capture_default_str();
+  return trace;
+}
+
 int run(int argc, char** argv) {
   Arguments arguments;
   for (auto* directory :
@@ -215,7 +251,8 @@ int run(int argc, char** argv) {
   auto* rebuild = add_rebuild(app, arguments.rebuild);
   auto* lookup = add_lookup(app, arguments.lookup);
   auto* clients = add_clients(app, arguments.clients);
-  for (auto* command : {disk, age, index, turnover, rebuild, lookup, clients})
+  auto* trace = add_trace(app, arguments.trace);
+  for (auto* command : {disk, age, index, turnover, rebuild, lookup, clients, trace})
     command->footer(kExamples);
   return run_program(app, argc, argv, [&](Report& report) {
     if (*disk) measure_disk(arguments.disk, report);
@@ -225,6 +262,7 @@ int run(int argc, char** argv) {
     if (*rebuild) measure_rebuild(arguments.rebuild, report);
     if (*lookup) measure_lookup(arguments.lookup, report);
     if (*clients) measure_clients(arguments.clients, report);
+    if (*trace) measure_trace(arguments.trace, report);
   });
 }
 

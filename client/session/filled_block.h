@@ -15,6 +15,7 @@ struct FilledBlock {
   std::uint32_t block_index = 0;
   std::vector<std::byte> proof;
   std::vector<ReservedSlot> slots;  // one a tier, all of one connection
+  std::uint32_t prompt_blocks = 0;  // of its sequence, as far as that had come; 0: not known
 };
 
 }  // namespace kvtier::session

@@ -122,7 +122,6 @@ struct Welcome {
 }
 
 # A slot is named by extent << 32 | slot. 0 is no slot (extents count from 1).
-
 struct LeaseRequest {
   ns @0 :UInt32;
   keys @1 :Data;                 # 16 bytes a block, from the prefix's first
@@ -190,6 +189,7 @@ struct Commit {
     blockIndex @2 :UInt32;
     proof @3 :Data;              # tokens (4 bytes each, little-endian) or digests, then extra bytes
     slots @4 :List(UInt64);      # filled slots, each reserved by this session, one a tier
+    promptBlocks @5 :UInt32;     # of the sequence that it was stored for, as far as it had come; 0: not told
   }
 }
 

@@ -6,7 +6,7 @@ namespace kvtier::daemon {
 
 BlockCache::BlockCache(const Options& options, Ports ports)
     : pinned_percent_max_(options.pinned_percent_max),
-      catalogue_(options.blocks_max, *ports.directory, options.tenants),
+      catalogue_(options.blocks_max, *ports.directory, options.tenants, options.policy),
       memory_({options.device, options.host},
               {std::move(ports.devices), ports.host, std::move(ports.next_extent)},
               catalogue_.tenants()),

@@ -48,6 +48,7 @@ class BlockCache {
     DiskTier::Options disk;
     std::uint32_t pinned_percent_max = 25;  // of each part of a tier
     Tenants tenants{};
+    EvictionPolicy policy = EvictionPolicy::lru;
     std::uint32_t leases_per_session = limits::kLeasesPerSessionMax;
     std::uint32_t leases_per_user = limits::kLeasesPerUserMax;
     // Of what its tenant may have of a memory tier, the part that one user may hold leased.

@@ -76,15 +76,12 @@ Commits::Taken Commits::take_slot(SlotName name, Tier tier, BlockId& id, std::ui
   return Taken::yes;
 }
 
-// Never newer than its parent, so that the order restored from stamps has tails before heads.
 BlockId Commits::add(std::uint16_t ns, const NewBlock& block) {
   if (catalogue_.size() == catalogue_.capacity() &&
       !room_.index_entry(catalogue_.namespaces()[ns].tenant))
     return kNoBlock;
   const BlockId id = catalogue_.add(ns, block.key, block.parent, block.block_index);
-  const BlockId parent = catalogue_.find(ns, block.parent);
-  catalogue_.set_last_access(
-      id, parent == kNoBlock ? catalogue_.tick() : catalogue_.block(parent).last_access);
+  catalogue_.came(id, {.blocks = block.prompt_blocks});
   return id;
 }
 

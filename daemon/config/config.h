@@ -19,6 +19,11 @@ namespace kvtier::daemon {
 // in the host tier; none.
 enum class Admission { all, second_hit, none };
 
+// Which of the blocks that nobody holds goes first for one that needs its slot: the one that was
+// used longest ago; or the one of which the fewest hits a second are expected, by what was learnt
+// of such blocks.
+enum class EvictionPolicy { lru, hit_density };
+
 // What the device tier is made of: memory of GPUs, or host memory that stands in for it.
 enum class DeviceBackend { memory, cuda };
 
@@ -37,6 +42,7 @@ struct Config {
   std::string log_level = "info";
 
   std::uint32_t index_blocks_max = 1U << 20;
+  EvictionPolicy policy = EvictionPolicy::hit_density;
   std::uint32_t pinned_percent_max = 25;  // of each tier, for `kvtierctl pin`
 
   struct Memory {

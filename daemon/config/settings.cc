@@ -262,6 +262,12 @@ const Settings& settings() {
       {"index",
        {{"blocks_max", integer(
                            [](Config & c) -> auto& { return c.index_blocks_max; }, 16, 1 << 29)}}},
+      {"cache",
+       {{"policy",
+         choice(
+             [](Config & c) -> auto& { return c.policy; },
+             std::vector<std::pair<std::string, EvictionPolicy>>{
+                 {"hit_density", EvictionPolicy::hit_density}, {"lru", EvictionPolicy::lru}})}}},
       {"pins",
        {{"percent_max", integer(
                             [](Config & c) -> auto& { return c.pinned_percent_max; }, 0, 90)}}},

@@ -31,6 +31,7 @@ BlockCache::Options cache_options(const Config& config, std::uint64_t segments_b
   BlockCache::Options options;
   options.blocks_max = config.index_blocks_max;
   options.tenants = tenants_of(config);
+  options.policy = config.policy;
   options.leases_per_session = config.limits.leases_per_session;
   options.leases_per_user = config.limits.leases_per_user;
   options.leased_percent = config.limits.leased_percent;

@@ -144,6 +144,58 @@ TEST_F(Programs, a_plan_knows_the_daemons_tiers_and_what_a_block_takes_in_them) 
   EXPECT_NE(missing.output.find("/nowhere/kvtierd.toml"), std::string::npos) << missing.output;
 }
 
+TEST_F(Programs, a_plan_of_a_trace_says_what_more_memory_or_disk_buys) {
+  const std::string file = testing::TempDir() + "/plan_trace.jsonl";
+  {
+    // Forty prompts that have their first block in common, asked for in turns, three times.
+    std::ofstream lines(file);
+    for (int i = 0; i < 120; ++i) {
+      const int first = 1 + i % 40 * 3;
+      lines << Json{{"timestamp", i * 1000},
+                    {"input_length", 2000},
+                    {"output_length", 10},
+                    {"hash_ids", {0, first, first + 1, first + 2}}}
+                   .dump()
+            << "\n";
+    }
+  }
+  const auto plan = [&](const std::string& more) {
+    return run(std::string(KVTIER_ENGINE) + " plan --random-weights llama-3.1-8b --trace " + file +
+               " " + more);
+  };
+  // A block of 512 tokens takes 32 MiB and some.
+  const auto told = Json::parse(plan("--host-tier 2GiB --disk-tier 8GiB --json").output)["trace"];
+  EXPECT_EQ(told["requests"], 120);
+  const double endless = told["endless"]["share"];
+  EXPECT_NEAR(endless, (480.0 - 121) / 480, 1e-9);
+  ASSERT_EQ(told["sizes"].size(), 7U);
+  for (const auto& size : told["sizes"]) {
+    EXPECT_LE(size["hit_share"], size["optimum_share"]);
+    EXPECT_LE(size["optimum_share"], endless);
+    const auto disk = size["disk_bytes"].get<std::uint64_t>();
+    const auto host = size["host_bytes"].get<std::uint64_t>();
+    const auto share = size["hit_share"].get<double>();
+    EXPECT_LE(share, endless);
+    if (disk >= 8ULL << 30) {
+      EXPECT_NEAR(share, endless, 1e-9);
+    } else if (disk == 0 && host == 2ULL << 30) {
+      EXPECT_LT(share, endless);
+    }
+  }
+  const auto text = plan("--host-tier 2GiB --disk-tier 8GiB").output;
+  EXPECT_NE(text.find("Twice the host memory (4.00 GiB and 8.00 GiB): +0.0 points"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("No disk (2.00 GiB and 0 B): -"), std::string::npos) << text;
+  EXPECT_NE(plan("").output.find("74.8 % of their blocks were there before"), std::string::npos);
+  std::ofstream(file, std::ios::app) << "{}\n";
+  const auto wrong = plan("");
+  EXPECT_EQ(wrong.exit_code, 1);
+  EXPECT_NE(wrong.output.find("plan_trace.jsonl:121: no 'timestamp': add it"), std::string::npos)
+      << wrong.output;
+  EXPECT_EQ(plan("--trace-block-tokens 0").exit_code, 2);
+}
+
 TEST_F(Programs, an_engine_without_a_daemon_answers_and_says_so) {
   const auto with = generated("");
   daemon_.send(SIGTERM);

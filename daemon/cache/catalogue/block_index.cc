@@ -13,6 +13,7 @@ BlockIndex::BlockIndex(std::uint32_t blocks_max, DirectoryWriter& directory)
       blocks_(blocks_max),
       parents_(blocks_max),
       users_(blocks_max),
+      marks_(blocks_max),
       links_{HugeArray<LruLink>(blocks_max), HugeArray<LruLink>(blocks_max),
              HugeArray<LruLink>(blocks_max)} {
   static_assert(kTiers == 3 && kNoBlock.value == DirectoryWriter::kNoNumber);

@@ -12,10 +12,12 @@
 #include <cstdint>
 #include <span>
 
+#include "core/base/prefetch.h"
 #include "core/base/strong.h"
 #include "core/wire/directory.h"
 #include "daemon/cache/catalogue/huge_array.h"
 #include "daemon/cache/catalogue/rank.h"
+#include "daemon/cache/policy/use_class.h"
 #include "kvtier/key.h"
 #include "kvtier/tier.h"
 
@@ -110,6 +112,13 @@ class BlockIndex {
   std::uint32_t user(BlockId id) const noexcept { return users_[id.value]; }
   void set_user(BlockId id, std::uint32_t user) noexcept { users_[id.value] = user; }
 
+  // What that use says of the next one. Memory is given where marks are set alone, and a new entry
+  // has the one of whoever had its number: whoever sets any sets all.
+  UseMark mark(BlockId id) const noexcept { return marks_[id.value].unpacked(); }
+  UseClass use_class(BlockId id) const noexcept { return marks_[id.value].use(); }
+  void set_mark(BlockId id, const UseMark& mark) noexcept { marks_[id.value] = PackedMark(mark); }
+  void prefetch_mark(BlockId id) const noexcept { prefetch_memory(&marks_[id.value]); }
+
   // The key before this one in its prefix; zero for a prefix's first block.
   const Key& parent(BlockId id) const noexcept { return parents_[id.value]; }
 
@@ -145,6 +154,7 @@ class BlockIndex {
   HugeArray<Block> blocks_;
   HugeArray<Key> parents_;  // outside the entries: only admin commands ask
   HugeArray<std::uint32_t> users_;
+  HugeArray<PackedMark> marks_;
   std::array<HugeArray<LruLink>, kTiers> links_;
   BlockId free_ = kNoBlock;  // erased entries, chained through block_index
 };

@@ -11,12 +11,19 @@
 
 namespace kvtier::daemon {
 
-Catalogue::Catalogue(std::uint32_t blocks_max, DirectoryWriter& directory, Tenants tenants)
-    : index_(blocks_max, directory), tenants_(std::move(tenants)), namespaces_(tenants_) {}
+Catalogue::Catalogue(std::uint32_t blocks_max, DirectoryWriter& directory, Tenants tenants,
+                     EvictionPolicy policy)
+    : index_(blocks_max, directory), tenants_(std::move(tenants)), namespaces_(tenants_) {
+  if (policy == EvictionPolicy::hit_density) hit_density_.emplace(index_, ages_);
+}
 
-LruList& Catalogue::list(Tier tier, Order order) {
+ClassLists& Catalogue::list(Tier tier, Order order) {
+  Recent& recent = recent_[index_of(tier)];
+  if (recent.lists != nullptr && recent.order == order) return *recent.lists;
   devices_[index_of(tier)] |= 1U << order.device;
-  return lists_[index_of(tier)].try_emplace(order, index_, tier).first->second;
+  const std::size_t classes = hit_density_ ? use_class::kCount : 1;
+  recent = {order, &lists_[index_of(tier)].try_emplace(order, index_, tier, classes).first->second};
+  return *recent.lists;
 }
 
 Catalogue::Order Catalogue::order_of(BlockId id, Tier tier) const noexcept {
@@ -34,7 +41,9 @@ Result<std::uint16_t> Catalogue::open_namespace(std::span<const std::byte> encod
   for (std::uint32_t disk = 0; orphans && disk < limits::kDisksMax; ++disk) {
     const auto from = lists_[index_of(Tier::disk)].find({disk, bytes, kDefaultTenant});
     if (from == lists_[index_of(Tier::disk)].end()) continue;
-    for (BlockId id = from->second.oldest(); id != kNoBlock; id = evicted_after(id, Tier::disk)) {
+    // Orphans are of one class: nobody has used them.
+    for (BlockId id = from->second.oldest(use_class::kUnknown); id != kNoBlock;
+         id = evicted_after(id, Tier::disk)) {
       if (index_[id].ns == *known) moving[disk].push_back(id);
     }
   }
@@ -96,6 +105,7 @@ BlockId Catalogue::add(std::uint16_t ns, const Key& key, const Key& parent,
   if (id == kNoBlock) return id;
   index_[id].ns = ns;
   index_[id].block_index = block_index;
+  if (hit_density_) index_.set_mark(id, {});
   ++namespaces_[ns].blocks;
   return id;
 }
@@ -157,6 +167,69 @@ void Catalogue::put_in_order(BlockId id, Tier tier, const Key& parent) {
   } else {
     list(id, tier).push_newest(id);
   }
+  if (hit_density_) hit_density_->enlisted(id, tier);
+}
+
+void Catalogue::take_from_order(BlockId id, Tier tier) {
+  if (hit_density_) hit_density_->delisted(id, tier);
+  list(id, tier).remove(id);
+}
+
+// A block is in the list of its class: it gets there first, in each tier that it is in.
+void Catalogue::relist() {
+  if (relisted_.empty()) return;
+  for (const Tier tier : kAllTiers) {
+    if (const auto only = only_order(relisted_.back().first, tier)) {
+      list(tier, *only).move_all(relisted_);
+    } else if (devices_[index_of(tier)] != 0) {
+      for (const auto& [id, mark] : relisted_) {
+        const Block& block = index_[id];
+        if (block.tiers.has(tier) && block.holds[index_of(tier)] == 0)
+          list(id, tier).move_to(mark.use, id);
+      }
+    }
+  }
+  for (const auto& [id, mark] : relisted_) index_.set_mark(id, mark);
+  relisted_.clear();
+}
+
+// The order that all blocks of a prefix are in, which this is one of, where there is only one
+// device and no rank in use.
+std::optional<Catalogue::Order> Catalogue::only_order(BlockId id, Tier tier) const {
+  const std::uint32_t devices = devices_[index_of(tier)];
+  const TierCounts& counts = counts_[index_of(tier)];
+  if (!std::has_single_bit(devices) || counts.demoted + counts.raised != 0) return std::nullopt;
+  return Order{static_cast<std::uint32_t>(std::countr_zero(devices)), record_bytes(id), tenant(id)};
+}
+
+void Catalogue::came(BlockId id, Prompt prompt) {
+  const Key& before = index_.parent(id);
+  const BlockId parent = before.is_zero() ? kNoBlock : find(index_[id].ns, before);
+  index_[id].last_access = parent == kNoBlock ? tick() : index_[parent].last_access;
+  if (!hit_density_) return;
+  prompt.block_tokens = namespaces_[index_[id].ns].layout.block_tokens;
+  hit_density_->came(id, parent, prompt);
+}
+
+BlockId Catalogue::first_to_go(Tier tier, const ClassLists& lists) const {
+  if (!hit_density_) return lists.oldest();
+  return hit_density_->first_to_go(lists, tier, [&](BlockId id) {
+    const Order order = order_of(id, tier);
+    const Recent& recent = recent_[index_of(tier)];
+    if (recent.lists == &lists && recent.order == order) return true;
+    const auto of = lists_[index_of(tier)].find(order);
+    return of != lists_[index_of(tier)].end() && &of->second == &lists;
+  });
+}
+
+void Catalogue::pass_time(std::uint32_t now) {
+  ages_.pass(now, clock_);
+  if (!hit_density_) return;
+  std::array<std::uint64_t, kTiers> room{};
+  for (std::size_t t = 0; t < kTiers; ++t) {
+    if (counts_[t].evictions() != 0) room[t] = counts_[t].blocks;
+  }
+  hit_density_->pass_time(now, room);
 }
 
 void Catalogue::change_rank(Block& block, Tier tier, Rank rank) noexcept {
@@ -172,7 +245,7 @@ void Catalogue::set_rank(BlockId id, Tier tier, Rank rank) {
   KVTIER_CHECK(tier != Tier::disk && block.tiers.has(tier));
   if (block.rank(tier) == rank) return;
   const bool in_order = block.holds[index_of(tier)] == 0;
-  if (in_order) list(id, tier).remove(id);
+  if (in_order) take_from_order(id, tier);
   change_rank(block, tier, rank);
   if (in_order) put_in_order(id, tier, index_.parent(id));
 }
@@ -196,12 +269,22 @@ void Catalogue::note_use(std::span<const BlockId> prefix, UserId user, std::uint
   }
 }
 
+void Catalogue::use(std::span<const BlockId> prefix, UserId user, std::uint64_t stamp,
+                    const std::optional<Prompt>& prompt) {
+  note_use(prefix, user, stamp);
+  if (!hit_density_ || !prompt) touch(prefix);
+  if (!hit_density_) return;
+  hit_density_->used(prefix, stamp, prompt.value_or(Prompt{}), prompt.has_value(),
+                     [this](BlockId id, const UseMark& mark) { relisted_.emplace_back(id, mark); });
+  relist();
+}
+
 Place Catalogue::unplace(BlockId id, Tier tier, Removal why) {
   Block& block = index_[id];
   const std::size_t t = index_of(tier);
   KVTIER_CHECK(block.tiers.has(tier) && block.holds[t] == 0);
   if (is_raised(block.rank(tier)) && on_raised_gone) on_raised_gone(id, tier);
-  list(id, tier).remove(id);
+  take_from_order(id, tier);
   if (block.rank(tier) != Rank::normal) change_rank(block, tier, Rank::normal);
   if (tier == Tier::host && block.left_out) set_left_out(id, false);
   tell_evictable(id, tier, false);
@@ -235,8 +318,9 @@ bool Catalogue::hold(BlockId id, Tier tier) {
   std::uint16_t& holds = block.holds[index_of(tier)];
   KVTIER_CHECK(block.tiers.has(tier));
   if (holds == limits::kHoldsMax) return false;
-  if (holds++ != 0) return true;
-  list(id, tier).remove(id);
+  if (holds != 0) return ++holds, true;
+  take_from_order(id, tier);
+  holds = 1;
   tell_evictable(id, tier, false);
   return true;
 }
@@ -254,17 +338,11 @@ void Catalogue::touch(std::span<const BlockId> prefix) {
 }
 
 void Catalogue::touch(std::span<const BlockId> prefix, Tier tier) {
-  const std::uint32_t devices = devices_[index_of(tier)];
-  if (devices == 0) return;
-  const TierCounts& counts = counts_[index_of(tier)];
-  if (std::has_single_bit(devices) && counts.demoted + counts.raised == 0) {
-    const std::uint64_t bytes = record_bytes(prefix.front());
-    const TenantId of = tenant(prefix.front());
-    const auto only = static_cast<std::uint32_t>(std::countr_zero(devices));
-    LruList& order = list(tier, {only, bytes, of});
-    return order.empty() ? void() : order.touch(prefix);
-  }
-  touch_by_order(prefix, tier);
+  if (devices_[index_of(tier)] == 0) return;
+  const auto only = only_order(prefix.front(), tier);
+  if (!only) return touch_by_order(prefix, tier);
+  ClassLists& order = list(tier, *only);
+  if (!order.empty()) order.touch(prefix);
 }
 
 void Catalogue::touch_by_order(std::span<const BlockId> prefix, Tier tier) {
@@ -299,7 +377,7 @@ void EvictionAhead::look_ahead_from(BlockId id) const noexcept {
   std::array<BlockId, kPiece> now;
   std::size_t count = 0;
   for (std::size_t i = 0; i < 2 * kPiece && id != kNoBlock; ++i) {
-    prefetch_memory(&catalogue_.block(id));
+    catalogue_.prefetch_entry(id);
     if (i < kPiece) now[count++] = id;
     id = catalogue_.evicted_after(id, tier_);
   }

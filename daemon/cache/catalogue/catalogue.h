@@ -6,18 +6,20 @@
 
 #include <algorithm>
 #include <array>
-#include <compare>
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "core/wire/directory.h"
 #include "daemon/cache/catalogue/block_index.h"
-#include "daemon/cache/catalogue/lru.h"
+#include "daemon/cache/catalogue/class_lists.h"
+#include "daemon/cache/catalogue/hit_density.h"
 #include "daemon/cache/catalogue/namespaces.h"
 #include "daemon/cache/catalogue/user_id.h"
+#include "daemon/config/config.h"
 #include "daemon/limits.h"
 #include "daemon/telemetry.h"
 
@@ -37,7 +39,8 @@ struct TierCounts {
 
 class Catalogue {
  public:
-  Catalogue(std::uint32_t blocks_max, DirectoryWriter& directory, Tenants tenants = Tenants());
+  Catalogue(std::uint32_t blocks_max, DirectoryWriter& directory, Tenants tenants = Tenants(),
+            EvictionPolicy policy = EvictionPolicy::lru);
 
   Tenants& tenants() noexcept { return tenants_; }
   const Tenants& tenants() const noexcept { return tenants_; }
@@ -64,6 +67,11 @@ class Catalogue {
   void populate(std::uint32_t first, std::uint32_t count, Tier tier) const noexcept {
     index_.populate(first, count, tier);
   }
+  // The same of an entry.
+  void prefetch_entry(BlockId id) const noexcept {
+    prefetch_memory(&index_[id]);
+    index_.prefetch_mark(id);
+  }
   // Whatever its namespace, doomed or not.
   BlockId find_any(const Key& key) const noexcept { return index_.find(key); }
   bool taken(const Key& key) const noexcept { return find_any(key) != kNoBlock; }
@@ -71,6 +79,10 @@ class Catalogue {
   // full.
   BlockId add(std::uint16_t ns, const Key& key, const Key& parent, std::uint32_t block_index);
   const Key& parent(BlockId id) const noexcept { return index_.parent(id); }
+  // The new entry, which is placed nowhere yet, is used from now on; it gets its stamp. Never newer
+  // than its parent, so that the order restored from stamps has tails before heads. `prompt`: what
+  // it is the block of, as far as whoever brings it says.
+  void came(BlockId id, Prompt prompt = {});
   // Blocks are numbered below it; see SelectionWalk for going through them in pieces.
   std::uint32_t numbers_used() const noexcept { return index_.used(); }
 
@@ -107,9 +119,11 @@ class Catalogue {
   void set_rank(BlockId id, Tier tier, Rank rank);
   // Told of a placement that is raised and is about to go.
   std::function<void(BlockId, Tier)> on_raised_gone;
-  // Leading blocks of a prefix, which are about to be touched, are used by somebody at this stamp:
-  // what was demoted of them is so no more, and who has which in common with whom is noted.
-  void note_use(std::span<const BlockId> prefix, UserId user, std::uint64_t stamp);
+  // Leading blocks of a prefix are used by somebody at this stamp, and touched: what was demoted of
+  // them is so no more, and who has which in common with whom is noted. With a prompt, they are
+  // used for it, and the policy learns; without, they are about to be.
+  void use(std::span<const BlockId> prefix, UserId user, std::uint64_t stamp,
+           const std::optional<Prompt>& prompt = std::nullopt);
   // Whether nobody else has used it later.
   bool is_used_by(BlockId id, UserId user) const noexcept {
     return index_.user(id) == mark_of(user);
@@ -140,35 +154,24 @@ class Catalogue {
   // The number of the disk or GPU that the block is on in this tier, which has it; 0 in the host's.
   std::uint32_t device(BlockId id, Tier tier) const noexcept;
 
-  // One eviction order: of a device (a disk or a GPU; 0 in the host tier), a record size, a tenant
-  // and a rank.
-  struct Order {
-    std::uint32_t device = 0;
-    std::uint64_t record_bytes = 0;
-    TenantId tenant = kDefaultTenant;
-    Rank rank = Rank::normal;
-    bool same_but_for_rank(const Order& other) const noexcept {
-      return device == other.device && record_bytes == other.record_bytes && tenant == other.tenant;
-    }
-    friend auto operator<=>(const Order&, const Order&) = default;
-  };
+  using Order = EvictionOrder;
 
-  // The least recently used evictable block of the orders for which `may(order)`; kNoBlock where
-  // none may go. Looks at the ends of the orders, whose number is that of sizes in use times
-  // devices times tenants times ranks in use. Which tenant, size and device it is of depends on
-  // use alone, and ranks only say which of those blocks it is: one tenant's hints are no burden to
-  // another.
+  // The evictable block that goes first in the orders for which `may(order)`, which asks for all
+  // but the rank; kNoBlock where none may go. Looks at the ends of the orders, whose number is that
+  // of sizes in use times devices times tenants times ranks in use. Which tenant, size and device
+  // it is of depends on the last use of their oldest blocks alone. The rank and the policy only say
+  // which of those blocks it is: one tenant's hints are no burden to another.
   template <class May>
   BlockId coldest(Tier tier, May&& may) const {
     const auto& lists = lists_[index_of(tier)];
-    return coldest_between(lists.begin(), lists.end(), may);
+    return coldest_between(tier, lists.begin(), lists.end(), may);
   }
   // The same among the records of one size on one device.
   template <class May>
   BlockId coldest(Tier tier, std::uint64_t record_bytes, std::uint32_t device, May&& may) const {
     const auto& lists = lists_[index_of(tier)];
     return coldest_between(
-        lists.lower_bound({device, record_bytes, 0, Rank::spent}),
+        tier, lists.lower_bound({device, record_bytes, 0, Rank::spent}),
         lists.upper_bound({device, record_bytes, std::numeric_limits<TenantId>::max(), Rank::last}),
         may);
   }
@@ -180,25 +183,40 @@ class Catalogue {
     return coldest(tier, [](const Order&) { return true; });
   }
   // The block that coldest() would find in each size, tenant and device for which `may(order)`, the
-  // coldest first.
+  // one with the oldest block first.
   template <class May>
   std::vector<BlockId> ends(Tier tier, May&& may) const {
     const auto& lists = lists_[index_of(tier)];
-    std::vector<End> found;
-    each_end(lists.begin(), lists.end(), may, [&](const End& end) { found.push_back(end); });
-    std::ranges::sort(found, {}, &End::used);
+    std::vector<std::pair<std::uint64_t, const ClassLists*>> found;
+    each_end(lists.begin(), lists.end(), may,
+             [&](const End& end) { found.emplace_back(used(end), end.first); });
+    std::ranges::stable_sort(found, {}, [](const auto& end) { return end.first; });
     std::vector<BlockId> ids;
     ids.reserve(found.size());
-    for (const End& end : found) ids.push_back(end.first_to_go);
+    for (const auto& [used, lists_of] : found) ids.push_back(first_to_go(tier, *lists_of));
     return ids;
+  }
+  // Of the order that a block is in, the one that was used longest ago. By the policy `lru` it is
+  // the one that goes first, and so is `id` where it is that.
+  BlockId oldest_beside(BlockId id, Tier tier) const {
+    const auto& lists = lists_[index_of(tier)];
+    return lists.at(order_of(id, tier)).oldest();
   }
 
   // As Namespaces::open(). Orphans that turn out to be of a tenant move to its orders, as the next
   // to go.
   Result<std::uint16_t> open_namespace(std::span<const std::byte> encoded, UserId owner = kNoUser);
 
-  // The one to be evicted after `id`, which is in the order of this tier; kNoBlock after the
-  // newest.
+  // Another one of the order that a block is in: the next newer one of its class, or the oldest of
+  // another class; kNoBlock where there is none.
+  BlockId other_than(BlockId id, Tier tier) const {
+    const BlockId newer = evicted_after(id, tier);
+    return newer != kNoBlock ? newer
+                             : lists_[index_of(tier)].at(order_of(id, tier)).oldest_but_of(id);
+  }
+
+  // The next newer one of the same class as `id`, which is in the order of this tier; kNoBlock
+  // after the newest. By the policy `lru` it is the one to be evicted after it.
   BlockId evicted_after(BlockId id, Tier tier) const noexcept {
     return index_.link(id, tier).newer;
   }
@@ -214,7 +232,9 @@ class Catalogue {
   // The ages of stamps.
   StampAges& ages() noexcept { return ages_; }
   // About once a second, `now` in seconds from 1 up.
-  void pass_time(std::uint32_t now) { ages_.pass(now, clock_); }
+  void pass_time(std::uint32_t now);
+  // What was learnt of uses; null by the policy `lru`.
+  const HitDensity* hit_density() const noexcept { return hit_density_ ? &*hit_density_ : nullptr; }
 
   // Told where clients can find a block, as that changes; nowhere, as it goes.
   std::function<void(BlockId, TierSet)> on_published;
@@ -228,39 +248,53 @@ class Catalogue {
   }
 
  private:
-  using Lists = std::map<Order, LruList>;  // which keeps the lists where they are
-  LruList& list(Tier tier, Order order);
-  LruList& list(BlockId id, Tier tier) { return list(tier, order_of(id, tier)); }
+  using Lists = std::map<Order, ClassLists>;  // which keeps the lists where they are
+  ClassLists& list(Tier tier, Order order);
+  ClassLists& list(BlockId id, Tier tier) { return list(tier, order_of(id, tier)); }
   Order order_of(BlockId id, Tier tier) const noexcept;
-  // Of the orders that differ in rank alone.
+  // Orders that differ in rank alone.
   struct End {
-    BlockId first_to_go = kNoBlock;  // of the lowest rank
-    std::uint64_t used = ~0ULL;      // when the coldest of them all was
+    Lists::const_iterator from, to;
+    const ClassLists* first = nullptr;  // of the lowest rank that has a block
   };
   // Orders of one size, tenant and device stand side by side, the lowest rank first.
   template <class May, class Visit>
   void each_end(Lists::const_iterator at, Lists::const_iterator end, May&& may,
                 Visit&& visit) const {
     while (at != end) {
-      const Order& first = at->first;
-      End found;
-      for (; at != end && at->first.same_but_for_rank(first); ++at) {
-        const auto& [order, list] = *at;
-        if (list.empty() || !may(order)) continue;
-        if (found.first_to_go == kNoBlock) found.first_to_go = list.oldest();
-        found.used = std::min(found.used, index_[list.oldest()].last_access);
+      End found{at, at};
+      for (; at != end && at->first.same_but_for_rank(found.from->first); ++at) {
+        if (found.first == nullptr && !at->second.empty()) found.first = &at->second;
       }
-      if (found.first_to_go != kNoBlock) visit(found);
+      found.to = at;
+      if (found.first != nullptr && may(found.from->first)) visit(found);
     }
   }
-  template <class May>
-  BlockId coldest_between(Lists::const_iterator at, Lists::const_iterator end, May&& may) const {
-    End best;
-    each_end(at, end, may, [&](const End& found) {
-      if (best.first_to_go == kNoBlock || found.used < best.used) best = found;
-    });
-    return best.first_to_go;
+  // When the oldest block of them was used.
+  std::uint64_t used(const End& end) const {
+    std::uint64_t oldest = ~0ULL;
+    for (auto at = end.from; at != end.to; ++at) {
+      if (!at->second.empty()) oldest = std::min(oldest, index_[at->second.oldest()].last_access);
+    }
+    return oldest;
   }
+  // Most often there is one; then nothing is compared.
+  template <class May>
+  BlockId coldest_between(Tier tier, Lists::const_iterator at, Lists::const_iterator end,
+                          May&& may) const {
+    std::optional<End> best;
+    std::optional<std::uint64_t> best_used;
+    each_end(at, end, may, [&](const End& found) {
+      if (!best) return void(best = found);
+      if (!best_used) best_used = used(*best);
+      const std::uint64_t used_at = used(found);
+      if (used_at >= *best_used) return;
+      best = found;
+      best_used = used_at;
+    });
+    return best ? first_to_go(tier, *best->first) : kNoBlock;
+  }
+  BlockId first_to_go(Tier tier, const ClassLists& lists) const;
   static std::uint32_t mark_of(UserId user) noexcept {
     return static_cast<std::uint32_t>(user) + 1;
   }
@@ -268,7 +302,11 @@ class Catalogue {
     return device * std::size_t{kRanks} + static_cast<std::size_t>(rank);
   }
   void put_in_order(BlockId id, Tier tier, const Key& parent);
+  void take_from_order(BlockId id, Tier tier);
+  void relist();
+  std::optional<Order> only_order(BlockId id, Tier tier) const;
   void change_rank(Block& block, Tier tier, Rank rank) noexcept;
+  void note_use(std::span<const BlockId> prefix, UserId user, std::uint64_t stamp);
   void touch_by_order(std::span<const BlockId> prefix, Tier tier);
   void touch(std::span<const BlockId> prefix, Tier tier);
   void enlist(BlockId id, Tier tier, const Key& parent);
@@ -279,6 +317,12 @@ class Catalogue {
   Tenants tenants_;
   Namespaces namespaces_;
   std::array<Lists, kTiers> lists_;
+  std::vector<std::pair<BlockId, UseMark>> relisted_;  // kept for its memory
+  struct Recent {
+    Order order;
+    ClassLists* lists = nullptr;
+  };
+  std::array<Recent, kTiers> recent_{};          // the orders that were looked up last
   std::array<std::uint32_t, kTiers> devices_{};  // that ever had a block: sets of bits
   std::uint32_t hidden_ = 0;                     // disks
   std::uint64_t left_out_ = 0;                   // blocks
@@ -286,7 +330,9 @@ class Catalogue {
   std::array<std::vector<BlockId>, kDevicesMax * kRanks> touched_;  // kept for their memory
   std::array<TierCounts, kTiers> counts_;
   std::uint64_t clock_ = 1;
-  StampAges ages_;
+  // Where a policy remembers of its last answer what the next one begins with.
+  mutable StampAges ages_;
+  mutable std::optional<HitDensity> hit_density_;
 };
 
 // Goes ahead of whoever removes the oldest blocks of an order from one tier, one after the other,

@@ -22,6 +22,7 @@ class LruList {
 
   bool empty() const noexcept { return oldest_ == kNoBlock; }
   BlockId oldest() const noexcept { return oldest_; }
+  BlockId newest() const noexcept { return newest_; }
   std::uint32_t size() const noexcept { return size_; }
   // Of a block that is in this list or in none of this tier.
   bool contains(BlockId id) const noexcept { return link(id).newer != LruLink::kUnlinked; }
@@ -41,11 +42,10 @@ class LruList {
 
   // Makes those of `prefix` that are in this list the newest, the first newer than the last.
   void touch(std::span<const BlockId> prefix) noexcept {
-    // The links of a block are asked for first, and those of its neighbours once they have come.
     constexpr std::size_t kAhead = 16;
     const std::size_t n = prefix.size();
     for (std::size_t i = 0; i < n + kAhead; ++i) {
-      if (i < n) prefetch_memory(&link(prefix[n - 1 - i]));
+      if (i < n) prefetch(prefix[n - 1 - i]);
       if (i >= kAhead / 2 && i - kAhead / 2 < n)
         prefetch_neighbours(prefix[n - 1 - i + kAhead / 2]);
       if (i < kAhead) continue;
@@ -56,15 +56,18 @@ class LruList {
     }
   }
 
- private:
-  LruLink& link(BlockId id) const noexcept { return blocks_->link(id, tier_); }
-
+  // Of whoever moves many blocks: their links are asked for, and those of their neighbours once
+  // they have come.
+  void prefetch(BlockId id) const noexcept { prefetch_memory(&link(id)); }
   void prefetch_neighbours(BlockId id) const noexcept {
     const LruLink& at = link(id);
     // A prefetch of nothing that is there is harmless.
     prefetch_memory(&link(at.newer));
     prefetch_memory(&link(at.older));
   }
+
+ private:
+  LruLink& link(BlockId id) const noexcept { return blocks_->link(id, tier_); }
 
   void insert(BlockId id, BlockId newer, BlockId older) noexcept {
     link(id) = {newer, older};

@@ -61,7 +61,7 @@ std::vector<BlockId> Hints::all(const Said& said) {
 
 void Hints::prefetch(const Said& said) {
   const auto found = leading(said);
-  catalogue_.note_use(found, said.user, catalogue_.tick());
+  catalogue_.use(found, said.user, catalogue_.tick());
   std::vector<BlockId> to_read;
   for (const BlockId id : found) {
     const TierSet tiers = catalogue_.reachable(id);
@@ -76,7 +76,6 @@ void Hints::prefetch(const Said& said) {
     }
   }
   for (const BlockId id : found) disk_.touched(id);
-  catalogue_.touch(found);
   prefetches_.ask(said.user, to_read);
 }
 

@@ -64,7 +64,11 @@ Leases::Grant Leases::lease(SessionId session, std::uint16_t ns, std::span<const
   }
   if (!ahead) blocks_ += held.size();
   grant.lease = next_++;
-  note_access(held, user, ahead, grant);
+  std::optional<Prompt> prompt;
+  if (!ahead) {
+    prompt = {static_cast<std::uint32_t>(asked), catalogue_.namespaces()[ns].layout.block_tokens};
+  }
+  note_access(held, user, prompt, grant);
   of_session.ids.push_back(grant.lease);
   of_session.blocks += held.size();
   leases_.emplace(grant.lease, Lease{session, ns, std::move(held), user, ahead});
@@ -108,7 +112,8 @@ void Leases::await_reads(std::vector<Leased>& held, SessionId session, std::uint
   }
 }
 
-void Leases::note_access(const std::vector<Leased>& held, UserId user, bool ahead, Grant& grant) {
+void Leases::note_access(const std::vector<Leased>& held, UserId user,
+                         const std::optional<Prompt>& prompt, Grant& grant) {
   const std::uint64_t now = catalogue_.tick();
   std::vector<BlockId> prefix;
   prefix.reserve(held.size());
@@ -122,7 +127,7 @@ void Leases::note_access(const std::vector<Leased>& held, UserId user, bool ahea
     const Tier from = leased.from;
     grant.slots.push_back(leased.pending ? 0 : slot_name(block.places[index_of(from)]));
     grant.tiers.push_back(from);
-    if (!ahead) counts_.hit_bytes[index_of(from)] += catalogue_.record_bytes(leased.block);
+    if (prompt) counts_.hit_bytes[index_of(from)] += catalogue_.record_bytes(leased.block);
     for (const Tier tier : {Tier::device, Tier::host}) {
       if (!block.tiers.has(tier)) continue;
       const Place at = block.places[index_of(tier)];
@@ -130,8 +135,7 @@ void Leases::note_access(const std::vector<Leased>& held, UserId user, bool ahea
     }
     disk_.touched(leased.block);
   }
-  catalogue_.note_use(prefix, user, now);
-  catalogue_.touch(prefix);
+  catalogue_.use(prefix, user, now, prompt);
 }
 
 // ---- reads that land

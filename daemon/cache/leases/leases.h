@@ -107,7 +107,9 @@ class Leases {
 
   std::optional<Leased> hold_in_memory(UserHolds::User& user, BlockId id, std::uint32_t device);
   void await_reads(std::vector<Leased>& held, SessionId session, std::uint16_t ns, UserId user);
-  void note_access(const std::vector<Leased>& held, UserId user, bool ahead, Grant& grant);
+  // `prompt`: what the blocks are used for; none, if that is still to come.
+  void note_access(const std::vector<Leased>& held, UserId user,
+                   const std::optional<Prompt>& prompt, Grant& grant);
   void landed(BlockId id, std::span<const Loads::Waiter> waiters, bool good);
   void settled(BlockId id, std::span<const Loads::Waiter> waiters);
   void close(LeaseId id, Lease& lease, std::uint32_t usable);

@@ -81,10 +81,11 @@ std::optional<ExtentId> Emptying::older_extent(MemoryTier& tier, TenantId tenant
   const auto other_size = [&](std::uint64_t bytes, Pool of) {
     return bytes != record_bytes && of == pool;
   };
-  const BlockId coldest = catalogue_.coldest(tier.tier(), [&](const Order& order) {
+  BlockId coldest = catalogue_.coldest(tier.tier(), [&](const Order& order) {
     return order.device == tier.device() &&
            other_size(order.record_bytes, tier.pool_of(order.tenant));
   });
+  if (coldest != kNoBlock) coldest = catalogue_.oldest_beside(coldest, tier.tier());
   if (coldest == kNoBlock || catalogue_.block(coldest).last_access >= used) return std::nullopt;
   std::uint32_t& looked = leaving(tier).look_again_in;
   const auto may = [&](ExtentId id) {

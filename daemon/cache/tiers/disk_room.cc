@@ -30,8 +30,7 @@ std::optional<DiskRoom::Slot> DiskRoom::find(TenantId tenant, std::uint64_t reco
   if (victim == kNoBlock) return std::nullopt;
   // This record takes the victim's slot all the same: the segment has gone only later.
   if (!emptying_ && look_again_in_-- == 0) {
-    const bool begun =
-        empty_a_segment_for(tenant, record_bytes, catalogue_.block(victim).last_access);
+    const bool begun = empty_a_segment_for(tenant, record_bytes, last_use_beside(victim));
     look_again_in_ = begun ? 0 : limits::kAgesLookedAt;
   }
   return take_over(victim);
@@ -41,7 +40,7 @@ std::optional<DiskRoom::Slot> DiskRoom::find(TenantId tenant, std::uint64_t reco
 // before it in its prefix, for then all else was used later.
 BlockId DiskRoom::other_than(BlockId keep, BlockId id) const noexcept {
   if (id == kNoBlock || id != keep) return id;
-  const BlockId next = catalogue_.evicted_after(id, Tier::disk);
+  const BlockId next = catalogue_.other_than(id, Tier::disk);
   return next != kNoBlock && catalogue_.block(next).key == catalogue_.parent(keep) ? kNoBlock
                                                                                    : next;
 }
@@ -59,12 +58,14 @@ BlockId DiskRoom::coldest(TenantId tenant, std::uint64_t record_bytes, Whose who
                                                devices_.used_by(order.tenant), record_bytes);
         }));
     if (found == kNoBlock) continue;
-    if (victim == kNoBlock ||
-        catalogue_.block(found).last_access < catalogue_.block(victim).last_access) {
-      victim = found;
-    }
+    if (victim == kNoBlock || last_use_beside(found) < last_use_beside(victim)) victim = found;
   }
   return victim;
+}
+
+// Age decides between sizes, tenants and devices, whatever the policy is within them.
+std::uint64_t DiskRoom::last_use_beside(BlockId id) const {
+  return catalogue_.block(catalogue_.oldest_beside(id, Tier::disk)).last_access;
 }
 
 // The victim's slot; its entry on disk goes with the write that replaces it.
@@ -127,6 +128,7 @@ std::uint32_t DiskRoom::trim(TenantId tenant, std::uint32_t blocks_max) {
   };
   // Along one order, the coldest one's; the next time it may be another.
   BlockId id = used > allowed ? catalogue_.coldest(Tier::disk, of_tenant) : kNoBlock;
+  if (id != kNoBlock) id = catalogue_.oldest_beside(id, Tier::disk);
   for (; id != kNoBlock && used > allowed && going.size() < blocks_max;
        id = catalogue_.evicted_after(id, Tier::disk)) {
     going.push_back(id);
@@ -171,7 +173,7 @@ std::optional<DiskRoom::Segment> DiskRoom::segment_to_empty(TenantId tenant,
   for (const BlockId id : catalogue_.ends(Tier::disk, [&](const Order& order) {
          return order.record_bytes != record_bytes && devices_.takes_records(order.device);
        })) {
-    if (catalogue_.block(id).last_access >= used) break;
+    if (last_use_beside(id) >= used) break;
     const Place at = devices_.place_of(id);
     const Segment its{device_of(at), location_of(at).segment};
     if (may_empty(its, tenant) && ages_of(its, used).mostly_older()) return its;

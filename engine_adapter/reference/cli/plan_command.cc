@@ -6,6 +6,7 @@
 #include "daemon/config/config.h"
 #include "daemon/config/host_memory.h"
 #include "engine_adapter/reference/cli/command.h"
+#include "engine_adapter/reference/cli/plan_trace.h"
 #include "engine_adapter/reference/model/weights/capacity.h"
 #include "engine_adapter/reference/model/weights/random_weights.h"
 
@@ -24,6 +25,11 @@ Examples:
     kvtier-engine plan --model DIR --socket /run/kvtier/kvtierd.sock --storage-format bf16 --json
   The same with twice the host memory, before kvtierd.toml is changed:
     kvtier-engine plan --model DIR --config /etc/kvtier/kvtierd.toml --host-tier 512GiB
+  What more memory or disk would buy for requests such as those of yesterday:
+    kvtier-engine plan --model DIR --trace requests.jsonl --host-tier 128GiB --disk-tier 2TiB
+
+A line of a trace is a request: {"timestamp": milliseconds, "input_length": tokens, "output_length": tokens,
+"hash_ids": [numbers of the prompt's consecutive blocks; equal ones mean that all before them is equal too]}.
 
 Exit status: 0 fine, 1 a file, the model or the daemon failed, 2 wrong usage.
 )";
@@ -36,6 +42,8 @@ struct PlanOptions {
   std::string config;
   std::string socket;
   std::array<std::string, kTiers> sizes;
+  std::string trace;
+  std::uint32_t trace_block_tokens = 0;  // 0: as its lengths say
   bool json = false;
 };
 
@@ -73,6 +81,12 @@ void add_options(CLI::App& command, PlanOptions& o) {
                     std::string("Size of the ") + name(tier) + " tier, such as 64GiB; 0: none")
         ->check(check_size);
   }
+  auto* trace = command.add_option("--trace", o.trace,
+                                   "Requests, as JSON lines: how many of their blocks would hit");
+  command.add_option("--trace-block-tokens", o.trace_block_tokens, "Tokens of the trace's blocks")
+      ->check(CLI::Range(1U, 1024U))
+      ->default_str("as its lengths say")
+      ->needs(trace);
   command.add_flag("--json", o.json, "JSON with raw numbers");
 }
 
@@ -227,6 +241,21 @@ std::string to_text(const CapacityPlan& plan, const ModelConfig& config, const C
   return text + "\n" + tiers_table(plan) + index_note(plan, cache);
 }
 
+// In the first format.
+Result<TracePlan> plan_of_trace(const PlanOptions& o, const FormatPlan& format,
+                                const Cache& cache) {
+  const auto trace = daemon::read_trace(std::filesystem::path(o.trace), o.trace_block_tokens);
+  if (!trace) return trace.error();
+  const auto bytes_of = [&](Tier tier) {
+    std::uint64_t bytes = 0;
+    for (const TierPart& part : cache.parts)
+      bytes += part.tier == tier ? part.capacity_bytes * part.parts : 0;
+    return bytes;
+  };
+  return plan_trace(*trace, name(format.format), format.block_bytes, kBlockTokens,
+                    bytes_of(Tier::host), bytes_of(Tier::disk));
+}
+
 int plan(const PlanOptions& o) {
   const auto config = read_model(o);
   if (!config) return fail(config.error());
@@ -240,10 +269,20 @@ int plan(const PlanOptions& o) {
   const auto planned = plan_capacity(*config, o.context == 0 ? config->positions_max : o.context,
                                      formats, cache->parts);
   if (!planned) return fail(planned.error());
+  std::optional<TracePlan> of_trace;
+  if (!o.trace.empty()) {
+    auto replayed = plan_of_trace(o, planned->formats.front(), *cache);
+    if (!replayed) return fail(replayed.error());
+    of_trace = std::move(*replayed);
+  }
   if (o.json) {
-    std::puts(to_json(*planned, *config, *cache).dump(2).c_str());
+    ctl::Json json = to_json(*planned, *config, *cache);
+    if (of_trace) json["trace"] = to_json(*of_trace);
+    std::puts(json.dump(2).c_str());
   } else {
-    std::fputs(to_text(*planned, *config, *cache).c_str(), stdout);
+    std::string text = to_text(*planned, *config, *cache);
+    if (of_trace) text += "\n" + to_text(*of_trace);
+    std::fputs(text.c_str(), stdout);
   }
   return kExitFine;
 }

@@ -35,8 +35,9 @@ TEST(ConfigTest, an_unknown_section_is_named_with_its_place_and_the_known_ones) 
   const std::string message = error_of("socket = '/x'\n[hots]\ncapacity = 1\n");
   EXPECT_TRUE(message.starts_with("k.toml:2:")) << message;
   EXPECT_NE(message.find("'hots'"), std::string::npos) << message;
-  EXPECT_NE(message.find("access, device, disk, events, host, http, index, limits, pins, tenant"),
-            std::string::npos)
+  EXPECT_NE(
+      message.find("access, cache, device, disk, events, host, http, index, limits, pins, tenant"),
+      std::string::npos)
       << message;
 }
 

@@ -1,0 +1,135 @@
+// The eviction order of the blocks of one device, size, tenant and rank in one tier: a list for
+// each class of use, each from the newest to the oldest. By the policy `lru` all blocks are of one
+// class, and it is one list.
+//
+// What holds of a list (LruList) holds of each. Over all lists, the order by last use is that of
+// the stamps, and of blocks that were used at once the last of its prefix is the oldest.
+#pragma once
+
+#include <bit>
+#include <compare>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "daemon/cache/catalogue/lru.h"
+#include "daemon/config/tenants.h"
+
+namespace kvtier::daemon {
+
+// One eviction order: of a device (a disk or a GPU; 0 in the host tier), a record size, a tenant
+// and a rank.
+struct EvictionOrder {
+  std::uint32_t device = 0;
+  std::uint64_t record_bytes = 0;
+  TenantId tenant = kDefaultTenant;
+  Rank rank = Rank::normal;
+  bool same_but_for_rank(const EvictionOrder& other) const noexcept {
+    return device == other.device && record_bytes == other.record_bytes && tenant == other.tenant;
+  }
+  friend auto operator<=>(const EvictionOrder&, const EvictionOrder&) = default;
+};
+
+class ClassLists {
+ public:
+  ClassLists(BlockIndex& blocks, Tier tier, std::size_t classes)
+      : blocks_(&blocks), lists_(classes, LruList(blocks, tier)) {}
+
+  bool empty() const noexcept { return filled_ == 0; }
+  // Of a block that is in one of these lists or in none of this tier.
+  bool contains(BlockId id) const noexcept { return lists_.front().contains(id); }
+
+  void push_newest(BlockId id) noexcept { filled(id).push_newest(id); }
+  void push_oldest(BlockId id) noexcept { filled(id).push_oldest(id); }
+  // Right behind `parent`, which must be in one of these lists; as the newest, if in another one.
+  void push_behind(BlockId parent, BlockId id) noexcept {
+    LruList& of = filled(id);
+    class_of(parent) == class_of(id) ? of.push_behind(parent, id) : of.push_newest(id);
+  }
+  void remove(BlockId id) noexcept {
+    const UseClass use = class_of(id);
+    lists_[use].remove(id);
+    if (lists_[use].empty()) filled_ &= ~(1ULL << use);
+  }
+  // The block, whose mark changes next, is the newest of another class.
+  void move_to(UseClass use, BlockId id) noexcept {
+    remove(id);
+    filled_ |= 1ULL << use;
+    lists_[use].push_newest(id);
+  }
+  // Of each that is in one of these lists, one after the other.
+  void move_all(std::span<const std::pair<BlockId, UseMark>> to) noexcept {
+    constexpr std::size_t kAhead = 16;
+    for (std::size_t i = 0; i < to.size() + kAhead; ++i) {
+      if (i < to.size()) lists_.front().prefetch(to[i].first);
+      if (i >= kAhead / 2 && i - kAhead / 2 < to.size())
+        lists_.front().prefetch_neighbours(to[i - kAhead / 2].first);
+      if (i < kAhead) continue;
+      const auto& [id, mark] = to[i - kAhead];
+      if (contains(id)) move_to(mark.use, id);
+    }
+  }
+  void touch(std::span<const BlockId> prefix) noexcept {
+    if (lists_.size() == 1) return lists_.front().touch(prefix);
+    constexpr std::size_t kAhead = 16;
+    const std::size_t n = prefix.size();
+    for (std::size_t i = 0; i < n + kAhead; ++i) {
+      if (i < n) {
+        lists_.front().prefetch(prefix[n - 1 - i]);
+        blocks_->prefetch_mark(prefix[n - 1 - i]);
+      }
+      if (i >= kAhead / 2 && i - kAhead / 2 < n)
+        lists_.front().prefetch_neighbours(prefix[n - 1 - i + kAhead / 2]);
+      if (i < kAhead) continue;
+      const BlockId id = prefix[n - 1 - i + kAhead];
+      LruList& of = lists_[class_of(id)];
+      if (id == of.newest() || !of.contains(id)) continue;
+      of.remove(id);
+      of.push_newest(id);
+    }
+  }
+
+  // The block that was used longest ago; kNoBlock where there is none.
+  BlockId oldest() const noexcept {
+    BlockId oldest = kNoBlock;
+    each_class([&](UseClass, const LruList& list) {
+      if (oldest == kNoBlock || is_older(list.oldest(), oldest)) oldest = list.oldest();
+    });
+    return oldest;
+  }
+  BlockId oldest(UseClass of) const noexcept { return lists_[of].oldest(); }
+  // The oldest block of some other class than that of `id`; kNoBlock where there is none.
+  BlockId oldest_but_of(BlockId id) const noexcept {
+    const std::uint64_t others = filled_ & ~(1ULL << class_of(id));
+    return others == 0 ? kNoBlock : lists_[std::countr_zero(others)].oldest();
+  }
+  // Calls `visit(class, list)` for each list that is not empty.
+  template <class Visit>
+  void each_class(Visit&& visit) const {
+    for (std::uint64_t left = filled_; left != 0; left &= left - 1) {
+      const auto use = static_cast<UseClass>(std::countr_zero(left));
+      visit(use, lists_[use]);
+    }
+  }
+
+ private:
+  UseClass class_of(BlockId id) const noexcept {
+    return lists_.size() == 1 ? UseClass{0} : blocks_->use_class(id);
+  }
+  LruList& filled(BlockId id) noexcept {
+    const UseClass use = class_of(id);
+    filled_ |= 1ULL << use;
+    return lists_[use];
+  }
+  bool is_older(BlockId a, BlockId b) const noexcept {
+    const Block &of_a = (*blocks_)[a], &of_b = (*blocks_)[b];
+    return of_a.last_access != of_b.last_access ? of_a.last_access < of_b.last_access
+                                                : of_a.block_index > of_b.block_index;
+  }
+
+  BlockIndex* blocks_;
+  std::vector<LruList> lists_;
+  std::uint64_t filled_ = 0;
+};
+
+}  // namespace kvtier::daemon

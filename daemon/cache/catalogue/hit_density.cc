@@ -1,0 +1,238 @@
+#include "daemon/cache/catalogue/hit_density.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "core/base/check.h"
+
+namespace kvtier::daemon {
+namespace {
+
+// A prompt that has more tokens than this beyond what was known of it is no further turn.
+constexpr std::uint32_t kGrowthTokensMax = 4096;
+
+// One for four entries of the index: uses of which fewer blocks are left are few.
+std::uint32_t uses_for(std::uint32_t blocks_max) noexcept {
+  return std::bit_floor(std::max(blocks_max / 4, 1024U));
+}
+
+std::uint8_t next_turn(std::uint32_t turn) noexcept {
+  return static_cast<std::uint8_t>(std::min<std::uint32_t>(turn + 1, UseMark::kTurnMax));
+}
+
+bool may_be_growth(std::uint32_t known, std::uint32_t blocks, std::uint32_t block_tokens) noexcept {
+  return known > 1 && blocks >= known &&
+         std::uint64_t{blocks - known} * block_tokens <= kGrowthTokensMax;
+}
+
+}  // namespace
+
+HitDensity::HitDensity(BlockIndex& blocks, StampAges& ages)
+    : blocks_(blocks),
+      ages_(ages),
+      rivals_{Rivals(rates_), Rivals(rates_), Rivals(rates_)},
+      uses_count_(uses_for(blocks.capacity())),
+      uses_(uses_count_) {}
+
+std::uint64_t HitDensity::fixed_bytes() const noexcept {
+  std::uint64_t bytes = sizeof *this + rates_.bytes();
+  for (const Rivals& rivals : rivals_) bytes += rivals.bytes();
+  return bytes;
+}
+
+const HitDensity::Use* HitDensity::use_of(std::uint64_t stamp) const noexcept {
+  const Use& use = uses_[stamp & (uses_count_ - 1)];
+  return use.stamp == static_cast<std::uint32_t>(stamp) ? &use : nullptr;
+}
+
+bool HitDensity::sampled(const Key& key) const noexcept {
+  return rates_.samples(key);
+}
+
+void HitDensity::learn(const Key& key, const UseMark& mark) {
+  if (rates_.samples(key)) rates_.note(key, mark, now_);
+  for (Rivals& rivals : rivals_) {
+    if (rivals.samples(key)) rivals.use(key, mark.use, now_);
+  }
+}
+
+// ---- uses
+
+void HitDensity::begin(std::span<const BlockId> prefix, std::uint64_t stamp, const Prompt& prompt) {
+  Use& use = use_at(stamp) = {};
+  use.stamp = static_cast<std::uint32_t>(stamp);
+  use.at = now_;
+  use.prompt_blocks = prompt.blocks;
+  use.answer = use_class::answer(prompt.answer_tokens);
+  if (prefix.empty()) return;
+  use.mark = PackedMark(blocks_.mark(prefix.back()));
+  // What is held enters its order, and is noted, when it is let go of.
+  for (const Tier tier : kAllTiers) {
+    for (auto id = prefix.rbegin(); id != prefix.rend(); ++id) {
+      const Block& block = blocks_[*id];
+      if (!block.tiers.has(tier) || block.holds[index_of(tier)] != 0) continue;
+      use.last[index_of(tier)] = *id;
+      break;
+    }
+  }
+}
+
+// The turn that the prompt is, where it is the next one of a conversation; else 0.
+std::uint32_t HitDensity::grown_turn(std::span<const BlockId> prefix, std::uint64_t stamp,
+                                     const Prompt& prompt) const {
+  const Use* const use = use_of(stamp);
+  const std::uint32_t known = prefix.empty() ? 0 : blocks_[prefix.back()].block_index + 1;
+  if (use == nullptr || !may_be_growth(known, prompt.blocks, prompt.block_tokens)) return 0;
+  const UseMark last = use->mark.unpacked();
+  return last.ends_prompt || known == prompt.blocks ? last.turn + 1U : 0;
+}
+
+// Heads have had as many turns as what is behind them, at least.
+UseMark HitDensity::used_again(BlockId id, std::uint32_t turn) {
+  const Key& key = blocks_[id].key;
+  if (sampled(key)) rates_.used(key, now_);
+  UseMark mark = blocks_.mark(id);
+  mark.turn = static_cast<std::uint8_t>(
+      std::min(std::max(turn, mark.turn + 1U), std::uint32_t{UseMark::kTurnMax}));
+  mark.use = use_class::again(mark.turn);
+  learn(key, mark);
+  return mark;
+}
+
+void HitDensity::came(BlockId id, BlockId parent, const Prompt& prompt) {
+  const std::uint64_t stamp = blocks_[id].last_access;
+  if (use_of(stamp) == nullptr) {
+    begin({}, stamp, prompt);
+    if (parent != kNoBlock) use_at(stamp).mark = PackedMark(blocks_.mark(parent));
+  }
+  const UseMark mark = mark_behind(use_at(stamp), id, prompt.block_tokens);
+  if (parent != kNoBlock && mark.use != use_class::kLast) goes_on_behind(parent);
+  blocks_.set_mark(id, mark);
+  learn(blocks_[id].key, mark);
+}
+
+void HitDensity::goes_on_behind(BlockId parent) {
+  UseMark mark = blocks_.mark(parent);
+  if (!mark.ends_prompt) return;
+  mark.ends_prompt = false;
+  blocks_.set_mark(parent, mark);
+  if (sampled(blocks_[parent].key)) rates_.goes_on(blocks_[parent].key);
+}
+
+UseMark HitDensity::mark_behind(Use& use, BlockId id, std::uint32_t block_tokens) {
+  const Block& block = blocks_[id];
+  const bool in_sample = sampled(block.key);
+  const auto before = in_sample ? rates_.used(block.key, now_) : std::nullopt;
+  if (before) {
+    use.behind = Behind::again;
+    use.mark = PackedMark(*before);
+  }
+  UseMark mark = use.mark.unpacked();
+  if (before || (use.behind == Behind::again && !in_sample && !mark.ends_prompt)) {
+    mark.turn = next_turn(mark.turn);
+    mark.use = use_class::again(mark.turn);
+    return mark;
+  }
+  if (use.behind != Behind::fresh_or_grown) {
+    mark = decided(use, block.block_index, block_tokens);
+    use.behind = Behind::fresh_or_grown;
+    use.mark = PackedMark(mark);
+  }
+  if (block.block_index + 1 == use.prompt_blocks) return {use_class::kLast, mark.turn, true};
+  return mark;
+}
+
+// From the block of this index on, nothing was known.
+UseMark HitDensity::decided(const Use& use, std::uint32_t index,
+                            std::uint32_t block_tokens) noexcept {
+  const std::uint32_t blocks = std::max(use.prompt_blocks, index + 1);
+  const UseMark last = use.mark.unpacked();
+  if (last.ends_prompt && may_be_growth(index, blocks, block_tokens)) {
+    const std::uint8_t turn = next_turn(last.turn);
+    return {use_class::grown(turn), turn, true};
+  }
+  return {use_class::fresh(std::uint64_t{blocks - index} * block_tokens, use.answer), 0, true};
+}
+
+// ---- orders
+
+void HitDensity::enlisted(BlockId id, Tier tier) noexcept {
+  const Block& block = blocks_[id];
+  Use& use = use_at(block.last_access);
+  if (use.stamp != static_cast<std::uint32_t>(block.last_access)) return;
+  BlockId& last = use.last[index_of(tier)];
+  if (last == kNoBlock || !is_listed(last, tier) ||
+      blocks_[last].last_access != block.last_access ||
+      blocks_[last].block_index <= block.block_index)
+    last = id;
+}
+
+// Of what is left of the use in this order, the last is before it in its list, or its parent.
+void HitDensity::delisted(BlockId id, Tier tier) noexcept {
+  const Block& block = blocks_[id];
+  Use& use = use_at(block.last_access);
+  BlockId& last = use.last[index_of(tier)];
+  if (use.stamp != static_cast<std::uint32_t>(block.last_access) || last != id) return;
+  const auto is_before = [&](BlockId at) {
+    return at != kNoBlock && blocks_[at].last_access == block.last_access &&
+           blocks_[at].block_index + 1 == block.block_index && is_listed(at, tier);
+  };
+  last = blocks_.link(id, tier).newer;
+  if (is_before(last)) return;
+  last = block.block_index == 0 ? kNoBlock : blocks_.find(blocks_.parent(id));
+  if (!is_before(last)) last = kNoBlock;
+}
+
+BlockId HitDensity::last_of_its_use(BlockId id, Tier tier) const noexcept {
+  const std::uint64_t stamp = blocks_[id].last_access;
+  const Use* const use = use_of(stamp);
+  if (use == nullptr) return kNoBlock;
+  const BlockId last = use->last[index_of(tier)];
+  const bool there =
+      last != kNoBlock && blocks_[last].last_access == stamp && is_listed(last, tier);
+  return there ? last : kNoBlock;
+}
+
+BlockId HitDensity::goes_on(const ClassLists& lists, Tier tier) noexcept {
+  Going& going = going_[index_of(tier)];
+  if (going.lists != &lists || going.left == 0) return kNoBlock;
+  --going.left;
+  const Use* const use = use_of(going.stamp);
+  const BlockId last = use == nullptr ? kNoBlock : use->last[index_of(tier)];
+  const bool good = last != kNoBlock && blocks_[last].last_access == going.stamp &&
+                    is_listed(last, tier) && blocks_.use_class(last) == going.use;
+  return good ? last : kNoBlock;
+}
+
+void HitDensity::remember(const ClassLists& lists, Tier tier, BlockId going) noexcept {
+  going_[index_of(tier)] = {&lists, blocks_[going].last_access, kGoOn, blocks_.use_class(going)};
+}
+
+std::uint32_t HitDensity::age_of(BlockId id) {
+  const std::uint64_t stamp = blocks_[id].last_access;
+  if (const Use* const use = use_of(stamp)) return now_ - std::min(use->at, now_);
+  const auto age = ages_.of(stamp);
+  return age.known ? age.seconds : now_;
+}
+
+BlockId HitDensity::least_dense(const ClassLists& lists) {
+  BlockId least = kNoBlock;
+  double density = std::numeric_limits<double>::infinity();
+  lists.each_class([&](UseClass use, const LruList& list) {
+    const double of = rates_.density(use, age_of(list.oldest()));
+    if (of >= density) return;
+    density = of;
+    least = list.oldest();
+  });
+  return least;
+}
+
+void HitDensity::pass_time(std::uint32_t now, const std::array<std::uint64_t, kTiers>& room) {
+  now_ = now;
+  rates_.set_blocks(blocks_.size());
+  rates_.refresh(now);
+  for (std::size_t tier = 0; tier < kTiers; ++tier) rivals_[tier].set_blocks(room[tier]);
+}
+
+}  // namespace kvtier::daemon
