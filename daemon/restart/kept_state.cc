@@ -19,8 +19,8 @@ namespace {
 
 constexpr std::uint64_t kMagic = 0x3130415453495456ULL;  // "VTISTA01" in memory
 // A state of version 1 knows fewer fields of namespaces, and is read like one of version 2.
-constexpr std::uint32_t kVersion = 2;
-constexpr std::uint32_t kVersionOldest = 1;
+constexpr std::uint32_t kFormatVersion = 2;
+constexpr std::uint32_t kFormatOldest = 1;
 constexpr std::size_t kBytes = 32_MiB;  // of addresses; memory only as far as it is used
 
 Error corrupt(const std::string& what) {
@@ -67,9 +67,9 @@ Result<KeptState::Left> KeptState::read(const UniqueFd& fd) {
   Header header;
   if (::pread(fd.get(), &header, sizeof header, 0) != sizeof header) return corrupt("its header");
   if (header.magic != kMagic) return corrupt("its magic");
-  if (header.version < kVersionOldest || header.version > kVersion) {
+  if (header.version < kFormatOldest || header.version > kFormatVersion) {
     return make_error(Errc::version, "version " + std::to_string(header.version) +
-                                         ", this kvtierd reads " + std::to_string(kVersion));
+                                         ", this kvtierd reads " + std::to_string(kFormatVersion));
   }
   if (header.complete != 1) return corrupt("it is not complete");
   const auto& boot = storage::host_boot_id();
@@ -110,7 +110,7 @@ Result<KeptState> KeptState::create(const Left& left) {
   KeptState state(std::move(*fd), std::move(*mapping));
   Header& header = state.header();
   header.magic = kMagic;
-  header.version = kVersion;
+  header.version = kFormatVersion;
   header.generation = left.generation + 1;
   header.lineage = left.lineage;
   if (left.lineage == Lineage{} &&
