@@ -38,11 +38,14 @@ class IndexPrefixes {
   void insert(std::span<const Key> keys, std::span<const Key> parents);
   void evict(std::uint32_t count);
   std::uint64_t random_present();
+  void find_whole();
 
   std::uint32_t prefixes_;
   std::uint64_t oldest_prefix_ = 0;  // prefixes up to the newest are there, until turn_over()
   std::uint32_t second_ = 0;         // each turn of work takes one
   std::uint64_t newest_prefix_ = 0;
+  std::uint64_t seen_prefixes_ = 0;
+  std::vector<std::uint64_t> whole_;  // of those that have been seen, as of the last use()
   std::uint64_t random_ = 1;
   std::uint16_t ns_ = 0;
   NamespaceId ns_id_;

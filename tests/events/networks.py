@@ -27,7 +27,7 @@ class Network:
     def __init__(self, test, number):
         # In a namespace of its own for as long as it runs.
         holder = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo; exec sleep infinity"], stdout=subprocess.PIPE)
-        test.addCleanup(self._end, holder)
+        test.addCleanup(self._end, holder, f"host{number}")
         holder.stdout.readline()
         self.address = f"10.77.{number}.2"
         # --target joins; what runs there has the pid that nsenter had.
@@ -41,7 +41,9 @@ class Network:
             subprocess.run(command, check=True)
 
     @staticmethod
-    def _end(holder):
+    def _end(holder, link):
+        # A namespace goes some time after its last process, and the next test's link has the same name.
+        subprocess.run(["ip", "link", "delete", link], stderr=subprocess.DEVNULL)
         holder.kill()
         holder.wait(timeout=60)
         holder.stdout.close()
