@@ -250,13 +250,16 @@ void Catalogue::set_rank(BlockId id, Tier tier, Rank rank) {
   if (in_order) put_in_order(id, tier, index_.parent(id));
 }
 
-// A block of the prefix that was used later than its last one was used without it.
-void Catalogue::note_use(std::span<const BlockId> prefix, UserId user, std::uint64_t stamp) {
-  if (prefix.empty()) return;
+// A block of the prefix that was used later than its last one was used without it. Returns whether
+// each is there once: a client may name what it likes.
+bool Catalogue::note_use(std::span<const BlockId> prefix, UserId user, std::uint64_t stamp) {
+  if (prefix.empty()) return true;
+  bool once = true;
   const std::uint32_t mark = mark_of(user);
   const std::uint64_t last = index_[prefix.back()].last_access;
   for (const BlockId id : prefix) {
     Block& block = index_[id];
+    once = once && block.last_access != stamp;
     block.forked = block.forked || block.last_access > last;
     block.last_access = stamp;
     const std::uint32_t before = index_.user(id);
@@ -267,13 +270,15 @@ void Catalogue::note_use(std::span<const BlockId> prefix, UserId user, std::uint
         set_rank(id, tier, Rank::normal);
     }
   }
+  return once;
 }
 
 void Catalogue::use(std::span<const BlockId> prefix, UserId user, std::uint64_t stamp,
                     const std::optional<Prompt>& prompt) {
-  note_use(prefix, user, stamp);
-  if (!hit_density_ || !prompt) touch(prefix);
-  if (!hit_density_) return;
+  const bool once = note_use(prefix, user, stamp);
+  if (!hit_density_ || !prompt || !once) touch(prefix);
+  // What names a block twice is no prefix, of which nothing can be learnt.
+  if (!hit_density_ || !once) return;
   hit_density_->used(prefix, stamp, prompt.value_or(Prompt{}), prompt.has_value(),
                      [this](BlockId id, const UseMark& mark) { relisted_.emplace_back(id, mark); });
   relist();

@@ -306,7 +306,7 @@ class Catalogue {
   void relist();
   std::optional<Order> only_order(BlockId id, Tier tier) const;
   void change_rank(Block& block, Tier tier, Rank rank) noexcept;
-  void note_use(std::span<const BlockId> prefix, UserId user, std::uint64_t stamp);
+  bool note_use(std::span<const BlockId> prefix, UserId user, std::uint64_t stamp);
   void touch_by_order(std::span<const BlockId> prefix, Tier tier);
   void touch(std::span<const BlockId> prefix, Tier tier);
   void enlist(BlockId id, Tier tier, const Key& parent);

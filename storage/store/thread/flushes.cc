@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/check.h"
@@ -94,8 +95,8 @@ void Flushes::give_up_doubtful() {
   spdlog::error("disk tier {}: {} records given up, whose sync failed",
                 shared_.options.directory.string(), lost.size());
   shared_.counters.records_given_up += lost.size();
-  std::vector<Key> keys;
-  for (const LostRecord& record : lost) keys.push_back(record.key);
+  std::vector<Key> keys(lost.size());
+  std::ranges::transform(lost, keys.begin(), &LostRecord::key);
   if (availability_.online()) {
     changes_.erase(keys);
     changes_.when_committed([&](const Result<void>& erased) {

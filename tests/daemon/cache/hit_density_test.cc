@@ -86,6 +86,24 @@ TEST_F(HitDensityTest, before_anything_is_learnt_the_oldest_goes_and_the_tail_be
   EXPECT_EQ(evict(), Key{});
 }
 
+// A client may name the keys that it likes, and each gets a class by its use.
+TEST_F(HitDensityTest, a_use_that_names_blocks_twice_leaves_every_block_in_its_order) {
+  learn();
+  const auto keys = prefix(70'000, 4);
+  ask(keys);
+  ask(keys);
+  std::vector<BlockId> ids(keys.size());
+  ASSERT_EQ(catalogue.find_prefix(ns, keys, ids), keys.size());
+  const std::vector<BlockId> twice{ids[0], ids[1], ids[0], ids[1], ids[2], ids[2], ids[0]};
+  for (int i = 0; i < 20; ++i) {
+    catalogue.pass_time(++now);
+    catalogue.use(twice, 1, catalogue.tick(), Prompt{8, kBlockTokens, 0});
+  }
+  std::uint64_t blocks = catalogue.counts(Tier::host).blocks;
+  for (; blocks > 0; --blocks) ASSERT_NE(evict(), Key{});
+  EXPECT_EQ(evict(), Key{});
+}
+
 TEST_F(HitDensityTest, what_is_never_used_again_goes_before_older_blocks_of_conversations) {
   learn();
   const auto conversation = prefix(50'000, 3), lone = prefix(50'001, 20);
