@@ -4,12 +4,9 @@
 #include <map>
 #include <stdexcept>
 
-#include "bench/support/daemon_child.h"
-#include "bench/support/raw_disk.h"
-#include "bench/support/records.h"
-#include "bench/tiers/commands.h"
+#include "bench/tiers/connected.h"
+#include "bench/tiers/disk_turns.h"
 #include "core/base/units.h"
-#include "kvtier/client.h"
 
 namespace kvtier::bench {
 namespace {
@@ -110,11 +107,7 @@ class Ageing {
         report_(report),
         raw_(directory / "raw", options.bytes / 2),
         daemon_(options.kvtierd, directory, {"2GiB", "64MiB", std::to_string(options.bytes)}) {
-    ClientOptions client;
-    client.socket = daemon_.socket();
-    client.name = "kvtier-bench age";
-    client_ = need(Client::start(client));
-    need(client_->wait_connected(soon()));
+    client_ = connected(daemon_, "kvtier-bench age");
     for (const std::uint64_t size : options.sizes) models_.try_emplace(size, client_, size);
   }
 
@@ -168,15 +161,11 @@ class Ageing {
   }
 
   void measure(const std::string& when, Model& model) {
-    const auto size = static_cast<std::uint32_t>(model.record_bytes());
     for (const auto direction : {Direction::read, Direction::write}) {
-      std::vector<double> of_raw, of_tier;
-      for (std::uint32_t round = 0; round < options_.rounds; ++round) {
-        of_raw.push_back(raw_.run(direction, size, options_.seconds));
-        of_tier.push_back(direction == Direction::read ? read_rate(model) : write_rate(model));
-      }
-      const std::string verb = direction == Direction::read ? ".read" : ".write";
-      report_.add("age." + when + verb, median(of_tier) / 1e9, "GB/s", median(of_raw) / 1e9);
+      const bool reads = direction == Direction::read;
+      report_turns("age." + when + (reads ? ".read" : ".write"), raw_, direction,
+                   model.record_bytes(), options_.turns, report_,
+                   [&] { return reads ? read_rate(model) : write_rate(model); });
     }
   }
 
@@ -192,7 +181,7 @@ class Ageing {
       blocks += leases.front().wait_ready(soon());
       leases.pop_front();
     };
-    while (seconds_since(begin) < options_.seconds && !numbers.empty()) {
+    while (seconds_since(begin) < options_.turns.seconds && !numbers.empty()) {
       std::swap(numbers[random(numbers.size())], numbers.back());
       leases.push_back(model.lease(numbers.back()));
       numbers.pop_back();
@@ -206,7 +195,7 @@ class Ageing {
   double write_rate(Model& model) {
     const std::uint64_t before = daemon_.disk_insertions();
     const auto begin = steady_clock::now();
-    while (seconds_since(begin) < options_.seconds) model.write(next_++);
+    while (seconds_since(begin) < options_.turns.seconds) model.write(next_++);
     need(client_->flush(soon()));
     return static_cast<double>((daemon_.disk_insertions() - before) * model.record_bytes()) /
            seconds_since(begin);

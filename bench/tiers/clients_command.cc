@@ -5,11 +5,9 @@
 #include <stdexcept>
 #include <utility>
 
-#include "bench/support/daemon_child.h"
-#include "bench/support/records.h"
 #include "bench/tiers/commands.h"
+#include "bench/tiers/connected.h"
 #include "core/base/thread_priority.h"
-#include "kvtier/client.h"
 
 namespace kvtier::bench {
 namespace {
@@ -23,11 +21,7 @@ constexpr std::uint32_t kPiece = 32;  // blocks of a write-back
 class Engine {
  public:
   explicit Engine(const DaemonChild& daemon) {
-    ClientOptions options;
-    options.socket = daemon.socket();
-    options.name = "engine";
-    client_ = need(Client::start(options));
-    need(client_->wait_connected(steady_clock::now() + 10s));
+    client_ = connected(daemon, "engine");
     cache_ = need(client_->open(namespace_of_records(kSmallestRecord)));
     need(client_->flush(steady_clock::now() + 30s));
   }

@@ -11,11 +11,15 @@
 
 namespace kvtier::bench {
 
+struct TurnOptions {
+  double seconds;  // a turn
+  std::uint32_t rounds = 5;
+};
+
 // The disk tier beside a bare io_uring loop on the same directory, taking turns.
 struct DiskOptions {
   std::filesystem::path directory;
-  double seconds = 0.5;  // a turn
-  std::uint32_t rounds = 5;
+  TurnOptions turns{.seconds = 0.5};
   std::uint64_t bytes = 4ULL << 30;  // the tier's records, and the loop's file
   std::vector<std::uint64_t> sizes{256U << 10, 1U << 20, 2U << 20};
 };
@@ -27,8 +31,7 @@ struct AgeOptions {
   std::string kvtierd;
   std::filesystem::path directory;
   double age_seconds = 7200;
-  double seconds = 2;  // a turn
-  std::uint32_t rounds = 5;
+  TurnOptions turns{.seconds = 2};
   std::uint64_t bytes = 8ULL << 30;  // of the disk tier
   std::vector<std::uint64_t> sizes{256U << 10, 1U << 20, 2U << 20};
   std::uint64_t measured = 1U << 20;

@@ -17,7 +17,7 @@
 #include "bench/tiers/sparse_store.h"
 #include "core/base/units.h"
 #include "core/record/record.h"
-#include "storage/device/block_device.h"
+#include "storage/device/wrapped_device.h"
 #include "storage/store/record_store.h"
 
 namespace kvtier::bench {
@@ -32,41 +32,23 @@ constexpr std::uint32_t kWritesAtATime = 64, kReadSlots = 4;
 constexpr double kTurnoverBytesMax = 700;
 
 // Writes past the records that are read end as soon as they are reaped.
-class IndexOnlyDevice final : public BlockDevice {
+class IndexOnlyDevice final : public WrappedDevice {
  public:
-  explicit IndexOnlyDevice(std::unique_ptr<BlockDevice> inner)
-      : BlockDevice(inner->limits()), inner_(std::move(inner)) {}
+  explicit IndexOnlyDevice(std::unique_ptr<BlockDevice> inner) : WrappedDevice(std::move(inner)) {}
   const char* kind() const noexcept override { return "index only"; }
-  void wake() override { inner_->wake(); }
 
  protected:
-  Result<void> open_file_impl(FileId file, UniqueFd, const std::filesystem::path& path) override {
-    return inner_->open_file(file, path);
-  }
-  void close_file_impl(FileId file) override { inner_->close_file(file); }
-  Result<void> add_buffer_impl(BufferId buffer, std::span<std::byte> memory) override {
-    return inner_->add_buffer(buffer, memory);
-  }
-  void pin_buffer_impl(BufferId buffer, std::span<std::byte>) override {
-    inner_->pin_buffer(buffer);
-  }
-  void unpin_buffer_impl(BufferId buffer) override { inner_->unpin_buffer(buffer); }
-  void remove_buffer_impl(BufferId buffer) override { inner_->remove_buffer(buffer); }
-  void read_impl(const Transfer& transfer) override { inner_->read(transfer); }
   void write_impl(const Transfer& transfer) override {
-    if (transfer.file.value == 0) return inner_->write(transfer);
+    if (transfer.file.value == 0) return inner().write(transfer);
     ended_.push_back({transfer.tag, {}, 0});
   }
-  void sync_impl(FileId file, std::uint64_t tag) override { inner_->sync(file, tag); }
-  void submit_impl() override { inner_->submit(); }
   void reap_impl(std::vector<Completion>& out, Wait wait, Duration at_most) override {
-    inner_->reap(out, ended_.empty() ? wait : Wait::no, at_most);
+    inner().reap(out, ended_.empty() ? wait : Wait::no, at_most);
     std::ranges::move(ended_, std::back_inserter(out));
     ended_.clear();
   }
 
  private:
-  std::unique_ptr<BlockDevice> inner_;
   std::vector<Completion> ended_;
 };
 

@@ -2,12 +2,10 @@
 #include <stdexcept>
 #include <thread>
 
-#include "bench/support/daemon_child.h"
-#include "bench/support/records.h"
 #include "bench/tiers/commands.h"
+#include "bench/tiers/connected.h"
 #include "core/base/thread_priority.h"
 #include "core/base/units.h"
-#include "kvtier/client.h"
 
 namespace kvtier::bench {
 namespace {
@@ -20,15 +18,6 @@ constexpr std::uint64_t kSharedPrompt = 1;  // all others are never in the cache
 constexpr std::uint64_t kFirstMissPrompt = 1000;
 constexpr std::uint64_t kFirstWrittenPrompt = 1'000'000;
 constexpr std::size_t kMissPrompts = 256;
-
-std::shared_ptr<Client> connected(const DaemonChild& daemon, const char* name) {
-  ClientOptions options;
-  options.socket = daemon.socket();
-  options.name = name;
-  auto client = need(Client::start(options));
-  need(client->wait_connected(steady_clock::now() + 10s));
-  return client;
-}
 
 // Writes whole prompts of new blocks back, one after the other, for as long as it lives, and waits
 // a little where there was no room: the disk is kept busy, the processors are not.

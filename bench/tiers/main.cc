@@ -60,17 +60,21 @@ const CLI::Validator kRecordSize(
     },
     "", "record size");
 
+void add_turns(CLI::App& command, TurnOptions& options) {
+  command.add_option("--seconds", options.seconds, "Length of a turn")
+      ->check(CLI::Range(0.05, 600.0))
+      ->capture_default_str();
+  command.add_option("--rounds", options.rounds, "Turns of each; the median counts")
+      ->check(CLI::Range(1U, 1000U))
+      ->capture_default_str();
+}
+
 CLI::App* add_disk(CLI::App& app, DiskOptions& options) {
   auto* disk = app.add_subcommand("disk", "The disk tier beside a bare io_uring loop");
   disk->add_option("--dir", options.directory, "An existing directory on the device to measure")
       ->required()
       ->check(CLI::ExistingDirectory);
-  disk->add_option("--seconds", options.seconds, "Length of a turn")
-      ->check(CLI::Range(0.05, 600.0))
-      ->capture_default_str();
-  disk->add_option("--rounds", options.rounds, "Turns of each; the median counts")
-      ->check(CLI::Range(1U, 1000U))
-      ->capture_default_str();
+  add_turns(*disk, options.turns);
   disk->add_option("--bytes", options.bytes, "Records in the tier, and size of the loop's file")
       ->transform(CLI::AsSizeValue(false))
       ->default_str("4GiB");
@@ -90,12 +94,7 @@ CLI::App* add_age(CLI::App& app, AgeOptions& options) {
   age->add_option("--age", options.age_seconds, "Seconds for which it is used")
       ->check(CLI::Range(1.0, 1e6))
       ->capture_default_str();
-  age->add_option("--seconds", options.seconds, "Length of a turn")
-      ->check(CLI::Range(0.05, 600.0))
-      ->capture_default_str();
-  age->add_option("--rounds", options.rounds, "Turns of each; the median counts")
-      ->check(CLI::Range(1U, 1000U))
-      ->capture_default_str();
+  add_turns(*age, options.turns);
   age->add_option("--bytes", options.bytes, "Of the disk tier; the loop's file has half of it")
       ->transform(CLI::AsSizeValue(false))
       ->default_str("8GiB");

@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/record/key_hash.h"
 #include "daemon/events/block_event.h"
 #include "daemon/events/event_entry.h"
 
@@ -59,9 +60,6 @@ class KnownBlocks {
     TierSet now{}, told{};
     bool listed = false;      // among the changes
     bool told_plain = false;  // without tokens
-  };
-  struct KeyHash {
-    std::size_t operator()(const Key& key) const noexcept { return key.tail(); }
   };
   using Blocks = std::unordered_map<Key, Known, KeyHash>;
   using At = const Blocks::value_type*;

@@ -9,46 +9,33 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "storage/device/wrapped_device.h"
 
 namespace kvtier::storage {
 namespace {
 
-class ThrottledDevice final : public BlockDevice {
+class ThrottledDevice final : public WrappedDevice {
  public:
   ThrottledDevice(std::unique_ptr<BlockDevice> inner, const Throttle& throttle)
-      : BlockDevice(inner->limits()), inner_(std::move(inner)), throttle_(throttle) {
+      : WrappedDevice(std::move(inner)), throttle_(throttle) {
     KVTIER_CHECK(throttle.bytes_per_s > 0);
   }
 
   const char* kind() const noexcept override { return "throttled"; }
   void wake() override {
     woken_ = true;
-    inner_->wake();
+    inner().wake();
   }
 
  protected:
-  Result<void> open_file_impl(FileId file, UniqueFd, const std::filesystem::path& path) override {
-    return inner_->open_file(file, path);
-  }
-  void close_file_impl(FileId file) override { inner_->close_file(file); }
-  Result<void> add_buffer_impl(BufferId buffer, std::span<std::byte> memory) override {
-    return inner_->add_buffer(buffer, memory);
-  }
-  void pin_buffer_impl(BufferId buffer, std::span<std::byte>) override {
-    inner_->pin_buffer(buffer);
-  }
-  void unpin_buffer_impl(BufferId buffer) override { inner_->unpin_buffer(buffer); }
-  void remove_buffer_impl(BufferId buffer) override { inner_->remove_buffer(buffer); }
   void read_impl(const Transfer& transfer) override {
     note(transfer);
-    inner_->read(transfer);
+    inner().read(transfer);
   }
   void write_impl(const Transfer& transfer) override {
     note(transfer);
-    inner_->write(transfer);
+    inner().write(transfer);
   }
-  void sync_impl(FileId file, std::uint64_t tag) override { inner_->sync(file, tag); }
-  void submit_impl() override { inner_->submit(); }
 
   // The first that is due may be reaped early by nothing but the inner device's clock: it is asked
   // to wait to the millisecond, and the rate still holds, since turns do not depend on when one
@@ -82,7 +69,7 @@ class ThrottledDevice final : public BlockDevice {
 
   void take_inner(Wait wait, Duration at_most) {
     reaped_.clear();
-    inner_->reap(reaped_, wait, at_most);
+    inner().reap(reaped_, wait, at_most);
     for (Completion& completion : reaped_) {
       TimePoint due{};  // of a sync
       if (const auto known = due_.find(completion.tag); known != due_.end()) {
@@ -101,7 +88,6 @@ class ThrottledDevice final : public BlockDevice {
     return any;
   }
 
-  std::unique_ptr<BlockDevice> inner_;
   const Throttle throttle_;
   std::atomic<bool> woken_{false};
   TimePoint link_free_{};

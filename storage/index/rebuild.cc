@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/base/fd.h"
+#include "core/record/key_hash.h"
 #include "core/record/private_head.h"
 #include "storage/index/points.h"
 
@@ -165,10 +166,6 @@ class Scan {
   }
 
  private:
-  struct KeyHash {
-    std::size_t operator()(const Key& key) const noexcept { return key.tail(); }
-  };
-
   Result<void> add(const std::vector<DiskEntry>& entries) {
     for (const DiskEntry& entry : entries) {
       // The same record may lie in a slot that was given up as well; either copy is right.

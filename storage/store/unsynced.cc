@@ -11,10 +11,6 @@ void Unsynced::add(const Key& key, DiskLocation at) {
   ++noted_;
 }
 
-void Unsynced::begin_sync(std::uint32_t) {
-  sync_from_ = next_;
-}
-
 void Unsynced::synced(std::uint32_t segment) {
   const auto found = notes_.find(segment);
   if (found == notes_.end()) return;

@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/record/key_hash.h"
 #include "storage/store/record_store.h"
 
 namespace kvtier::storage {
@@ -29,8 +30,9 @@ class Unsynced {
   void remove(const Key& key) { records_.erase(key); }
   bool is_many() const noexcept { return noted_ >= kMost; }
 
-  void begin_sync(std::uint32_t segment);
-  // The sync that began last, of that segment, has succeeded.
+  // One sync is under way at a time.
+  void begin_sync() noexcept { sync_from_ = next_; }
+  // It was of that segment, and has succeeded.
   void synced(std::uint32_t segment);
   // It has failed: what it leaves in doubt, which is in here no more.
   std::vector<LostRecord> take(std::uint32_t segment);
@@ -38,9 +40,6 @@ class Unsynced {
   std::uint32_t doubts(std::uint32_t segment) const;
 
  private:
-  struct KeyHash {
-    std::size_t operator()(const Key& key) const noexcept { return key.tail(); }
-  };
   struct Noted {
     DiskLocation at;
     std::uint64_t number = 0;

@@ -202,6 +202,11 @@ class Catalogue {
     const auto& lists = lists_[index_of(tier)];
     return lists.at(order_of(id, tier)).oldest();
   }
+  // When it was: age decides between sizes, tenants and devices, whatever the policy is within
+  // them.
+  std::uint64_t last_use_beside(BlockId id, Tier tier) const {
+    return index_[oldest_beside(id, tier)].last_access;
+  }
 
   // As Namespaces::open(). Orphans that turn out to be of a tenant move to its orders, as the next
   // to go.

@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "core/record/key_hash.h"
 #include "daemon/cache/catalogue/catalogue.h"
 
 namespace kvtier::daemon {
@@ -71,9 +72,6 @@ class SelectionWalk {
   bool step_candidates();
   bool step_down();
 
-  struct KeyHash {
-    std::size_t operator()(const Key& key) const noexcept { return key.tail(); }
-  };
   using Keys = std::unordered_set<Key, KeyHash>;
 
   const Catalogue* catalogue_;

@@ -19,8 +19,9 @@ std::optional<Place> Room::slot(MemoryTier& tier, TenantId tenant, std::uint64_t
     if (emptying_.empty_one_for(tier, tenant, record_bytes)) return tier.take(record_bytes, tenant);
     going = eviction_.victim(tier, tenant, record_bytes, true);
   }
-  if (going != kNoBlock && emptying_.empty_an_older_one_for(tier, tenant, record_bytes,
-                                                            last_use_beside(going, tier.tier()))) {
+  if (going != kNoBlock &&
+      emptying_.empty_an_older_one_for(tier, tenant, record_bytes,
+                                       catalogue_.last_use_beside(going, tier.tier()))) {
     if (auto free = tier.take(record_bytes, tenant)) return free;
   }
   // More than one, where they are in an extent that is on its way out.
@@ -32,11 +33,6 @@ std::optional<Place> Room::slot(MemoryTier& tier, TenantId tenant, std::uint64_t
   }
   if (emptying_.empty_one_for(tier, tenant, record_bytes)) return tier.take(record_bytes, tenant);
   return std::nullopt;
-}
-
-// Age decides between sizes, whatever the policy is within one.
-std::uint64_t Room::last_use_beside(BlockId id, Tier tier) const {
-  return catalogue_.block(catalogue_.oldest_beside(id, tier)).last_access;
 }
 
 // A tenant at its quota makes room among its own blocks, of the wanted size if it can.

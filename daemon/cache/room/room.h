@@ -40,7 +40,6 @@ class Room {
   void trim();
 
  private:
-  std::uint64_t last_use_beside(BlockId id, Tier tier) const;
   bool make_quota_room(MemoryTier& tier, TenantId tenant, std::uint64_t record_bytes);
 
   Catalogue& catalogue_;

@@ -30,7 +30,8 @@ std::optional<DiskRoom::Slot> DiskRoom::find(TenantId tenant, std::uint64_t reco
   if (victim == kNoBlock) return std::nullopt;
   // This record takes the victim's slot all the same: the segment has gone only later.
   if (!emptying_ && look_again_in_-- == 0) {
-    const bool begun = empty_a_segment_for(tenant, record_bytes, last_use_beside(victim));
+    const bool begun =
+        empty_a_segment_for(tenant, record_bytes, catalogue_.last_use_beside(victim, Tier::disk));
     look_again_in_ = begun ? 0 : limits::kAgesLookedAt;
   }
   return take_over(victim);
@@ -58,14 +59,11 @@ BlockId DiskRoom::coldest(TenantId tenant, std::uint64_t record_bytes, Whose who
                                                devices_.used_by(order.tenant), record_bytes);
         }));
     if (found == kNoBlock) continue;
-    if (victim == kNoBlock || last_use_beside(found) < last_use_beside(victim)) victim = found;
+    if (victim == kNoBlock || catalogue_.last_use_beside(found, Tier::disk) <
+                                  catalogue_.last_use_beside(victim, Tier::disk))
+      victim = found;
   }
   return victim;
-}
-
-// Age decides between sizes, tenants and devices, whatever the policy is within them.
-std::uint64_t DiskRoom::last_use_beside(BlockId id) const {
-  return catalogue_.block(catalogue_.oldest_beside(id, Tier::disk)).last_access;
 }
 
 // The victim's slot; its entry on disk goes with the write that replaces it.
@@ -173,7 +171,7 @@ std::optional<DiskRoom::Segment> DiskRoom::segment_to_empty(TenantId tenant,
   for (const BlockId id : catalogue_.ends(Tier::disk, [&](const Order& order) {
          return order.record_bytes != record_bytes && devices_.takes_records(order.device);
        })) {
-    if (last_use_beside(id) >= used) break;
+    if (catalogue_.last_use_beside(id, Tier::disk) >= used) break;
     const Place at = devices_.place_of(id);
     const Segment its{device_of(at), location_of(at).segment};
     if (may_empty(its, tenant) && ages_of(its, used).mostly_older()) return its;

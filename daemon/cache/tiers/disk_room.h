@@ -46,7 +46,6 @@ class DiskRoom {
   enum class Whose { own, others, all };
   BlockId coldest(TenantId tenant, std::uint64_t record_bytes, Whose whose, BlockId keep) const;
   BlockId other_than(BlockId keep, BlockId id) const noexcept;
-  std::uint64_t last_use_beside(BlockId id) const;
   std::optional<Slot> free_slot(std::uint64_t record_bytes);
   Slot take_over(BlockId victim);
   bool evict_own(TenantId tenant, std::uint64_t record_bytes, BlockId keep);

@@ -61,7 +61,7 @@ void Flushes::sync_next_file(Flush& flush) {
   }
   if (flush.files.empty()) return;
   KVTIER_STORAGE_POINT("storage.flush.before_file_sync");
-  unsynced_.begin_sync(flush.files.back());
+  unsynced_.begin_sync();
   shared_.device.sync(FileId(flush.files.back()), kSyncTag);
   shared_.device.submit();
 }

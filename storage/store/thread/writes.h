@@ -4,9 +4,8 @@
 // Owned by the loop, on the store's thread. It holds:
 // - A write is queued, being sealed, sealed, in flight or landed, and ends once, in finish(); until
 //   then it holds its extent and its key counts as being written.
-// - Nothing in the index points to a place that is being written to: what a write replaces is
-// erased
-//   in the batch of the turn that took it, which is committed before any transfer is started. A
+// - Nothing in the index points to a place that is being written to: what a write replaces goes in
+//   the batch of the turn that took it, which is committed before any transfer is started. A
 //   record's bytes are on the device before its entry is put.
 // - One during which a sync of its segment failed is not indexed: that sync may have lost it.
 // - One that an erase has overtaken is not indexed, and the erase waits for its end.
@@ -22,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/record/key_hash.h"
 #include "storage/store/thread/erases.h"
 #include "storage/store/thread/ring_extents.h"
 
@@ -64,10 +64,6 @@ class Writes {
   bool is_idle() const noexcept { return in_flight_.empty() && sealing_.empty(); }
 
  private:
-  struct KeyHash {
-    std::size_t operator()(const Key& key) const noexcept { return key.tail(); }
-  };
-
   void note_sealed(WriteCommand& command, const Result<void>& result);
   void submit(WriteCommand command);
   Result<BlockDevice::Transfer> prepare(const RecordStore::Write& write);

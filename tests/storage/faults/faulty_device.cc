@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "storage/device/wrapped_device.h"
+
 namespace kvtier::storage {
 
 void Faults::on_read(std::uint64_t nth, Fault fault) {
@@ -85,10 +87,10 @@ bool Faults::holding() {
   return holding_;
 }
 
-class FaultyDevice final : public BlockDevice {
+class FaultyDevice final : public WrappedDevice {
  public:
   FaultyDevice(std::unique_ptr<BlockDevice> inner, Faults& faults)
-      : BlockDevice(inner->limits()), inner_(std::move(inner)), faults_(faults) {
+      : WrappedDevice(std::move(inner)), faults_(faults) {
     const std::lock_guard lock(faults_.mutex_);
     faults_.device_ = this;
   }
@@ -98,36 +100,25 @@ class FaultyDevice final : public BlockDevice {
   }
 
   const char* kind() const noexcept override { return "faulty"; }
-  void wake() override { inner_->wake(); }
 
  protected:
-  Result<void> open_file_impl(FileId file, UniqueFd, const std::filesystem::path& path) override {
-    return inner_->open_file(file, path);
-  }
-  void close_file_impl(FileId file) override { inner_->close_file(file); }
-  Result<void> add_buffer_impl(BufferId buffer, std::span<std::byte> memory) override {
-    return inner_->add_buffer(buffer, memory);
-  }
   void pin_buffer_impl(BufferId buffer, std::span<std::byte>) override {
-    inner_->pin_buffer(buffer);
+    inner().pin_buffer(buffer);
     faults_.note_pinned();
   }
-  void unpin_buffer_impl(BufferId buffer) override { inner_->unpin_buffer(buffer); }
-  void remove_buffer_impl(BufferId buffer) override { inner_->remove_buffer(buffer); }
   void read_impl(const Transfer& transfer) override { start(transfer, true); }
   void write_impl(const Transfer& transfer) override { start(transfer, false); }
   void sync_impl(FileId file, std::uint64_t tag) override {
     if (const int error = faults_.broken_sync()) {
       kept_.push_back({tag, errno_error(Errc::io, "injected fault", error), error});
     } else {
-      inner_->sync(file, tag);
+      inner().sync(file, tag);
     }
   }
-  void submit_impl() override { inner_->submit(); }
 
   void reap_impl(std::vector<Completion>& out, Wait wait, Duration at_most) override {
     const bool have_some = !kept_.empty() && !faults_.holding();
-    inner_->reap(kept_, have_some ? Wait::no : wait, at_most);
+    inner().reap(kept_, have_some ? Wait::no : wait, at_most);
     if (faults_.holding()) return;
     for (Completion& completion : kept_) {
       const auto flip = flips_.extract(completion.tag);
@@ -156,10 +147,9 @@ class FaultyDevice final : public BlockDevice {
       const std::byte bit{static_cast<unsigned char>(1U << (*fault.flipped_bit % 8))};
       flips_[transfer.tag] = {transfer.memory + *fault.flipped_bit / 8, bit};
     }
-    is_read ? inner_->read(transfer) : inner_->write(transfer);
+    is_read ? inner().read(transfer) : inner().write(transfer);
   }
 
-  std::unique_ptr<BlockDevice> inner_;
   Faults& faults_;
   std::vector<Completion> kept_;  // completed, not yet handed out
   std::map<std::uint64_t, std::pair<std::byte*, std::byte>> flips_;  // by tag

@@ -8,6 +8,7 @@
 #include "core/base/check.h"
 #include "core/base/fd.h"
 #include "core/record/record.h"
+#include "storage/device/wrapped_device.h"
 
 namespace kvtier::storage {
 namespace {
@@ -89,43 +90,31 @@ void PowerCut::cut(std::mt19937& random) {
   }
 }
 
-class PowerCutDevice final : public BlockDevice {
+class PowerCutDevice final : public WrappedDevice {
  public:
   PowerCutDevice(std::unique_ptr<BlockDevice> inner, PowerCut& power)
-      : BlockDevice(inner->limits()), inner_(std::move(inner)), power_(power) {}
+      : WrappedDevice(std::move(inner)), power_(power) {}
 
   const char* kind() const noexcept override { return "power cut"; }
-  void wake() override { inner_->wake(); }
 
  protected:
   Result<void> open_file_impl(FileId file, UniqueFd, const std::filesystem::path& path) override {
     paths_[file.value] = path;
-    return inner_->open_file(file, path);
+    return inner().open_file(file, path);
   }
-  void close_file_impl(FileId file) override { inner_->close_file(file); }
-  Result<void> add_buffer_impl(BufferId buffer, std::span<std::byte> memory) override {
-    return inner_->add_buffer(buffer, memory);
-  }
-  void pin_buffer_impl(BufferId buffer, std::span<std::byte>) override {
-    inner_->pin_buffer(buffer);
-  }
-  void unpin_buffer_impl(BufferId buffer) override { inner_->unpin_buffer(buffer); }
-  void remove_buffer_impl(BufferId buffer) override { inner_->remove_buffer(buffer); }
-  void read_impl(const Transfer& transfer) override { inner_->read(transfer); }
   void write_impl(const Transfer& transfer) override {
     power_.before_write(paths_.at(transfer.file.value), transfer);
-    inner_->write(transfer);
+    inner().write(transfer);
   }
   void sync_impl(FileId file, std::uint64_t tag) override {
     KVTIER_CHECK(tag == kSyncTag);
     power_.begin_sync(paths_.at(file.value));
-    inner_->sync(file, tag);
+    inner().sync(file, tag);
   }
-  void submit_impl() override { inner_->submit(); }
 
   void reap_impl(std::vector<Completion>& out, Wait wait, Duration at_most) override {
     const std::size_t before = out.size();
-    inner_->reap(out, wait, at_most);
+    inner().reap(out, wait, at_most);
     for (std::size_t i = before; i < out.size(); ++i) {
       if (out[i].tag == kSyncTag) {
         power_.end_sync(out[i].result.has_value());
@@ -136,7 +125,6 @@ class PowerCutDevice final : public BlockDevice {
   }
 
  private:
-  std::unique_ptr<BlockDevice> inner_;
   PowerCut& power_;
   std::map<std::uint32_t, std::filesystem::path> paths_;
 };

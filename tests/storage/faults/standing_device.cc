@@ -8,52 +8,50 @@
 #include <thread>
 #include <utility>
 
+#include "storage/device/wrapped_device.h"
+
 namespace kvtier::storage {
 namespace {
 
-class StandingDevice final : public BlockDevice {
+class StandingDevice final : public WrappedDevice {
  public:
   StandingDevice(std::unique_ptr<BlockDevice> inner, std::function<bool()> stands)
-      : BlockDevice(inner->limits()), inner_(std::move(inner)), stands_(std::move(stands)) {}
+      : WrappedDevice(std::move(inner)), stands_(std::move(stands)) {}
 
   const char* kind() const noexcept override { return "standing"; }
-  void wake() override { inner_->wake(); }
 
  protected:
   Result<void> open_file_impl(FileId file, UniqueFd, const std::filesystem::path& path) override {
     stand();
-    return inner_->open_file(file, path);
+    return inner().open_file(file, path);
   }
   void close_file_impl(FileId file) override {
     stand();
-    inner_->close_file(file);
+    inner().close_file(file);
   }
   Result<void> add_buffer_impl(BufferId buffer, std::span<std::byte> memory) override {
     stand();
-    return inner_->add_buffer(buffer, memory);
+    return inner().add_buffer(buffer, memory);
   }
   void pin_buffer_impl(BufferId buffer, std::span<std::byte>) override {
     stand();
-    inner_->pin_buffer(buffer);
+    inner().pin_buffer(buffer);
   }
   void unpin_buffer_impl(BufferId buffer) override {
     stand();
-    inner_->unpin_buffer(buffer);
+    inner().unpin_buffer(buffer);
   }
   void remove_buffer_impl(BufferId buffer) override {
     stand();
-    inner_->remove_buffer(buffer);
+    inner().remove_buffer(buffer);
   }
-  void read_impl(const Transfer& transfer) override { inner_->read(transfer); }
-  void write_impl(const Transfer& transfer) override { inner_->write(transfer); }
-  void sync_impl(FileId file, std::uint64_t tag) override { inner_->sync(file, tag); }
   void submit_impl() override {
     stand();
-    inner_->submit();
+    inner().submit();
   }
   void reap_impl(std::vector<Completion>& out, Wait wait, Duration at_most) override {
     stand();
-    inner_->reap(out, wait, at_most);
+    inner().reap(out, wait, at_most);
     stand();
   }
 
@@ -62,7 +60,6 @@ class StandingDevice final : public BlockDevice {
     while (stands_()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 
-  std::unique_ptr<BlockDevice> inner_;
   const std::function<bool()> stands_;
 };
 
