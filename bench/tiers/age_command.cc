@@ -174,6 +174,8 @@ class Ageing {
     daemon_.drop(TierSet().with(Tier::host));
     model.forget_what_has_gone();
     std::vector<std::uint64_t> numbers(model.written().begin(), model.written().end());
+    if (numbers.empty())
+      throw std::runtime_error("nothing of the measured model is left on disk: give more --bytes");
     std::deque<Lease> leases;
     std::uint64_t blocks = 0;
     const auto begin = steady_clock::now();
