@@ -7,7 +7,7 @@
 #   asan      every test under AddressSanitizer and UndefinedBehaviorSanitizer
 #   coverage  how many of the lines of each folder the tests run, counted in the same run
 #   tsan      every test under ThreadSanitizer
-#   fuzz      each libFuzzer target for a minute
+#   fuzz      each libFuzzer target for a minute, one on each core
 #   systemd   the packages, installed, used, upgraded and removed in a real systemd; as root
 #   tidy      clang-tidy over every source
 #

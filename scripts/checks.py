@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The parts of scripts/check.sh, which says what they are and installs what they need."""
 import argparse
+import concurrent.futures
 import datetime
 import json
 import os
@@ -99,21 +100,26 @@ def fuzz():
     if not targets:
         raise NotHeld("no target was built")
     broken = []
-    for target in targets:
-        corpus = OUT / "corpus" / target.name
-        corpus.mkdir(parents=True, exist_ok=True)
-        status = run(target.name, target, f"-max_total_time={FUZZ_SECONDS}", "-print_final_stats=1", "-rss_limit_mb=4096",
-                     f"-artifact_prefix={OUT}/{target.name}-", corpus, ok=False,
-                     env={**os.environ, "KVTIER_FUZZ_SEEDS": str(corpus)})
-        said = (OUT / f"{target.name}.log").read_text(errors="replace")
-        runs = re.findall(r"stat::number_of_executed_units: (\d+)", said)
-        edges = re.findall(r"cov: (\d+)", said)
-        figures = {"runs": int(runs[-1]) if runs else 0, "edges": int(edges[-1]) if edges else 0}
-        if status or not figures["runs"]:
-            broken.append(f"{target.name} ended with {status}: build/check/{target.name}.log")
-        yield target.name, f"{figures['runs']} inputs, {figures['edges']} edges", figures
+    with concurrent.futures.ThreadPoolExecutor(CORES) as pool:  # a target runs on one core
+        for target, (status, figures) in zip(targets, pool.map(fuzz_target, targets)):
+            if status or not figures["runs"]:
+                broken.append(f"{target.name} ended with {status}: build/check/{target.name}.log")
+            yield target.name, f"{figures['runs']} inputs, {figures['edges']} edges", figures
     if broken:
         raise NotHeld("; ".join(broken))
+
+
+def fuzz_target(target):
+    """One target for a minute: its exit status, and how many inputs it ran and edges it reached."""
+    corpus = OUT / "corpus" / target.name
+    corpus.mkdir(parents=True, exist_ok=True)
+    status = run(target.name, target, f"-max_total_time={FUZZ_SECONDS}", "-print_final_stats=1", "-rss_limit_mb=4096",
+                 f"-artifact_prefix={OUT}/{target.name}-", corpus, ok=False,
+                 env={**os.environ, "KVTIER_FUZZ_SEEDS": str(corpus)})
+    said = (OUT / f"{target.name}.log").read_text(errors="replace")
+    runs = re.findall(r"stat::number_of_executed_units: (\d+)", said)
+    edges = re.findall(r"cov: (\d+)", said)
+    return status, {"runs": int(runs[-1]) if runs else 0, "edges": int(edges[-1]) if edges else 0}
 
 
 def folder_of(name):
