@@ -5,7 +5,7 @@
 #   scripts/check.sh [--record] [--jobs N] [PART ...]      without a part: all of them
 #
 #   asan      every test under AddressSanitizer and UndefinedBehaviorSanitizer
-#   coverage  how many of the lines of each folder the tests run, counted in the same run
+#   coverage  how many of the lines of each folder the tests run, in a build that counts them
 #   tsan      every test under ThreadSanitizer
 #   fuzz      each libFuzzer target for a minute, one on each core
 #   systemd   the packages, installed, used, upgraded and removed in a real systemd; as root
