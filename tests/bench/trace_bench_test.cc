@@ -12,7 +12,7 @@ namespace {
 
 class TraceBench : public ::testing::Test {
  protected:
-  const std::string file = testing::TempDir() + "/trace_bench.jsonl";
+  const std::string file = testing::TempDir() + std::to_string(::getpid()) + "-trace_bench.jsonl";
 
   // Conversations of two turns, the second 20 requests after the first, among prompts that nobody
   // asks for again.
