@@ -27,7 +27,7 @@ static kvt_pool* describe_pool(const kvt_namespace* ns) {
     k[layer].base = pool_memory[layer][0][0];
     k[layer].bytes = sizeof pool_memory[layer] - sizeof pool_memory[layer][0][0];
     k[layer].page_stride = sizeof pool_memory[layer][0];
-    k[layer].token_stride = HEADS * DIM * sizeof(uint16_t);
+    k[layer].token_stride = sizeof(uint16_t) * HEADS * DIM;
     k[layer].head_stride = DIM * sizeof(uint16_t);
     v[layer] = k[layer];
     v[layer].base = pool_memory[layer][0][1];

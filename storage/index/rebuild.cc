@@ -27,7 +27,7 @@ namespace {
 // waiting.
 constexpr std::uint32_t kReaders = 32;
 // Segments that are read ahead of the one whose turn it is.
-constexpr std::size_t kAheadMax = 4 * kReaders;
+constexpr std::size_t kAheadMax = std::size_t{4} * kReaders;
 constexpr std::size_t kSegmentsPerProgress = 64;
 
 // Reads the heads of what lies in one segment.

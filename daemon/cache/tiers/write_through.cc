@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -71,8 +70,8 @@ void WriteThrough::offer(BlockId id, Offered how) {
   const Block& block = catalogue_.block(id);
   if (block.write_queued || block.tiers.has(Tier::disk)) return;
   if (const auto why = gather(id, how)) return leave_out(id, *why);
-  for (const BlockId next : std::ranges::reverse_view(gathered_)) {
-    if (!enqueue(next)) return leave_out(id, WriteDrop::readers);
+  for (auto next = gathered_.rbegin(); next != gathered_.rend(); ++next) {
+    if (!enqueue(*next)) return leave_out(id, WriteDrop::readers);
   }
   pump();
 }
