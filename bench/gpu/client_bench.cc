@@ -107,7 +107,8 @@ class Bench {
               {.host_capacity = std::to_string(kHostPrompts * bench.options_.blocks) + "MiB",
                .host_extent = "1GiB",
                .disk_capacity = bench.options_.disk ? "16GiB" : "",
-               .device_capacity = device_capacity},
+               .device_capacity = device_capacity,
+               .policy = "lru"},  // what is loaded is what was stored last
               llama_8b()) {}
   };
 

@@ -131,7 +131,8 @@ class Measure {
     return {.host_capacity = std::to_string(wanted / 1_GiB + 1) + "GiB",
             .host_extent = "1GiB",
             .disk_capacity = "",
-            .device_capacity = "0"};
+            .device_capacity = "0",
+            .policy = "lru"};  // what is loaded is what was stored last
   }
   // Of what the engine's pages become, without headers.
   double bytes() const { return double{kBlocks} * static_cast<double>(layout_.payload_bytes); }

@@ -34,6 +34,7 @@ DaemonChild::DaemonChild(const std::string& program, const std::filesystem::path
        << "[http]\nlisten = \"\"\n"
        << "[host]\ncapacity = \"" << options.host_capacity << "\"\nextent_size = \""
        << options.host_extent << "\"\n";
+  if (!options.policy.empty()) text << "[cache]\npolicy = \"" << options.policy << "\"\n";
   if (options.device_capacity != "0")
     text << "[device]\nbackend = \"cuda\"\ncapacity = \"" << options.device_capacity << "\"\n";
   if (!options.disk_capacity.empty()) {
