@@ -19,7 +19,7 @@ as the other benches do. Of each mode, whose engine is a process of its own:
                 sum of the medians of each step
   together      16 prompts at once whose beginnings are in host memory; their limit is the same prompts computed
 
-Then, untimed, what else must hold (--rest): `processes` the engine in a process of its own,
+Then, untimed, what else must hold (--rest): `processes` the engine in a process of its own, `ranks` two of them (tensor parallel),
 `graphs` with CUDA graphs, `fp8_cache` an FP8 KV cache stored raw, `preempted` a pool that is too small, `served` vllm serve.
 """
 import argparse
@@ -60,7 +60,7 @@ DISK = """
 directory = "{work}/disk"
 capacity = "CAPACITY"
 """
-REST = ("processes", "graphs", "fp8_cache", "preempted", "served")
+REST = ("processes", "ranks", "graphs", "fp8_cache", "preempted", "served")
 AT_ONCE = 16
 READ_BYTES = 1 << 20
 READ_THREADS = 32
@@ -135,7 +135,8 @@ class Bench:
 
     def engine(self, name, cache=None, transfer=None, connector=None, **how):
         log = open(self.arguments.out.with_name(f"vllm-{name}.log"), "w")
-        how = {"max_model_len": max(self.arguments.prompt_tokens) + 1024, "dtype": self.arguments.dtype,
+        longest = max(*self.arguments.prompt_tokens, 2 * self.arguments.at_once_tokens)
+        how = {"max_model_len": longest + 1024, "dtype": self.arguments.dtype,
                "gpu_memory_utilization": 0.5, "max_num_batched_tokens": 8192, "max_num_seqs": AT_ONCE, **how}
         return Engine(log, self.model, cache and cache.socket, connector, transfer, self.arguments.model is None, **how)
 
@@ -184,7 +185,7 @@ class Bench:
 
     def wait_until_stored(self, cache, blocks):
         if cache:
-            cache.wait(lambda: cache.blocks("host") >= blocks, f"fewer than {blocks} blocks were stored")
+            cache.wait(lambda: cache.insertions("host") >= blocks, f"fewer than {blocks} blocks were stored")
 
     def first_tokens(self, engine, mode, cache, tokens, rounds, warm_up=False):
         seen = {}
@@ -197,7 +198,7 @@ class Bench:
         same = asked = 0
         for last in range(rounds - 1, -1, -1):
             prompt = self.tokens(tokens)
-            before = cache.blocks("host") if cache else 0
+            before = cache.insertions("host") if cache else 0
             ask("computed", prompt)
             _, counted = ask("own_cache", prompt)
             self.expect(counted, "own", tokens, f"{mode}, {tokens} tokens from vLLM's own cache")
@@ -246,7 +247,7 @@ class Bench:
             answering[stores].append(said["steps"])
         self.row(f"{mode}.answering", typical(answering[True]), "ms", typical(answering[False]) if cache else None)
         prompts = [self.tokens(2 * tokens) for _ in range(AT_ONCE)]
-        before = cache.blocks("host") if cache else 0
+        before = cache.insertions("host") if cache else 0
         computed = engine.ask(prompts, max_tokens=1)
         if cache:
             self.wait_until_stored(cache, before + AT_ONCE * self.blocks(2 * tokens))
@@ -272,6 +273,8 @@ class Bench:
                 # Room for three of the prompts with their answers.
                 how |= {"num_gpu_blocks_override": 3 * (tokens + 128) // self.arguments.block_tokens,
                         "max_model_len": 2 * tokens}
+            elif name == "ranks":
+                how |= {"tensor_parallel_size": 2}
             environment = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"} if name == "processes" else None
             with self.engine(name, cache, connector=connector, environment=environment, **how) as engine:
                 prompts = [self.tokens(tokens) for _ in range(8)]

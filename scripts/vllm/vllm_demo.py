@@ -74,6 +74,10 @@ class Cache(Daemon):
     def blocks(self, tier):
         return sum(t["blocks"] for t in json.loads(self.tell("status", "--json"))["tiers"] if t["tier"] == tier)
 
+    def insertions(self, tier):
+        """Blocks that have come into it, those that have gone since among them."""
+        return sum(t["insertions"] for t in json.loads(self.tell("status", "--json"))["tiers"] if t["tier"] == tier)
+
     def record_bytes(self, tier):
         """Of a tier's blocks, which are all alike."""
         of = next(t for t in json.loads(self.tell("status", "--json"))["tiers"] if t["tier"] == tier)
