@@ -17,7 +17,7 @@ class DaemonChild {
     std::string host_capacity, host_extent;
     std::string disk_capacity;          // empty: no disk tier
     std::string device_capacity = "0";  // of the first GPU's memory
-    std::string policy;                 // which block goes; empty: as kvtierd has it
+    std::string policy{};               // which block goes; empty: as kvtierd has it
   };
   // Writes its configuration into `directory`, starts it and returns once it answers. Throws
   // std::runtime_error.
