@@ -43,7 +43,7 @@ ARROWS = {
     "daemon/cache/policy/": ["core/"],
     "daemon/cache/catalogue/": ["core/", "storage/", "daemon/limits.h", "daemon/telemetry.h", "daemon/config/",
                                 "daemon/cache/policy/"],
-    "daemon/cache/tiers/": ["core/", "storage/", "daemon/limits.h", "daemon/telemetry.h", "daemon/config/",
+    "daemon/cache/tiers/": ["core/", "storage/", "daemon/limits.h", "daemon/telemetry.h", "daemon/config/", "daemon/cache/policy/",
                             "daemon/cache/catalogue/"],
     "daemon/cache/room/": ["core/", "storage/", "daemon/limits.h", "daemon/telemetry.h", "daemon/config/",
                            "daemon/cache/catalogue/", "daemon/cache/tiers/"],
@@ -57,7 +57,7 @@ ARROWS = {
     "daemon/cache/": ["core/", "storage/", "daemon/limits.h", "daemon/telemetry.h", "daemon/config/",
                       "daemon/cache/"],
     # Traces go through the catalogue alone.
-    "daemon/trace/": ["core/", "daemon/config/", "daemon/cache/catalogue/"],
+    "daemon/trace/": ["core/", "daemon/config/", "daemon/cache/catalogue/", "daemon/cache/policy/"],
     "daemon/peers/": ["core/", "daemon/limits.h", "daemon/telemetry.h", "daemon/config/", "daemon/cache/"],
     "daemon/restart/": ["core/", "storage/memory/", "daemon/limits.h", "daemon/config/", "daemon/cache/",
                         "daemon/peers/"],

@@ -97,6 +97,7 @@ struct TraceOptions {
   std::vector<std::uint64_t> blocks{1000, 2000, 5000, 10'000, 20'000};  // of the host tier
   std::uint64_t disk_blocks = 0;
   daemon::Admission admission = daemon::Admission::all;
+  double write_share = 0.5;               // with expected_reuse, of the blocks that come
   std::uint64_t block_bytes = 0;          // 0: kBytesPerToken for each of its tokens
   bool answers = true;                    // the policy is told how long they are
   std::uint32_t cost_blocks = 1'000'000;  // of the index in which costs are measured; 0: none are

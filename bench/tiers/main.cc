@@ -215,8 +215,17 @@ CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
       ->capture_default_str();
   trace->add_option("--admission", options.admission, "Which blocks are written to disk")
       ->transform(CLI::CheckedTransformer(std::vector<std::pair<std::string, Admission>>{
-          {"all", Admission::all}, {"second_hit", Admission::second_hit}}))
+          {"all", Admission::all},
+          {"second_hit", Admission::second_hit},
+          {"expected_reuse", Admission::expected_reuse}}))
       ->default_str("all");
+  trace
+      ->add_option(
+          "--write-share", options.write_share,
+          "With expected_reuse: what may be written, as a part of what comes; lru beside it "
+          "writes all")
+      ->check(CLI::Range(0.001, 1.0))
+      ->capture_default_str();
   trace->add_option("--block-tokens", options.block_tokens, "Tokens of the trace's blocks")
       ->check(CLI::Range(1U, 1024U))
       ->default_str("as its lengths say");

@@ -33,8 +33,11 @@ class Shares {
     const std::string suffix = "." + std::to_string(blocks);
     std::optional<double> lru, written;
     for (const EvictionPolicy policy : kPolicies) {
+      const bool expects = options_.admission == Admission::expected_reuse;
+      const bool all = expects && policy == EvictionPolicy::lru;
       const Replayed done = need(daemon::replay(
-          trace_, {policy, blocks, options_.disk_blocks, options_.admission, options_.answers}));
+          trace_, {policy, blocks, options_.disk_blocks, all ? Admission::all : options_.admission,
+                   options_.write_share, options_.answers}));
       report_.add("trace.hit_share." + name(policy) + suffix, done.share(), "share", lru);
       if (options_.disk_blocks != 0) tiers(policy, suffix, done, written);
       lru = done.share();

@@ -54,6 +54,20 @@ Result<void> read_table(Config& config, const toml::table& table, const std::str
   return {};
 }
 
+Result<void> check_writes(const Config& config) {
+  const bool expected = config.disk.admission == Admission::expected_reuse;
+  if (expected && config.policy != EvictionPolicy::hit_density)
+    return make_error(Errc::invalid,
+                      "disk.admission \"expected_reuse\" goes by what cache.policy \"hit_density\" "
+                      "learns: set that, or another admission");
+  if (!expected && config.disk.write_budget != 0)
+    return make_error(
+        Errc::invalid,
+        "disk.write_budget is held by disk.admission \"expected_reuse\" alone: set that, "
+        "or leave the budget out");
+  return {};
+}
+
 }  // namespace
 
 Result<Config> parse_config(const std::string& text, const std::string& name) {
@@ -66,8 +80,10 @@ Result<Config> parse_config(const std::string& text, const std::string& name) {
     if (config.host.sizing != Sizing::fixed) known.host.capacity_bytes = kUnknownCapacity;
     if (const auto good = check_tenants(known); !good)
       return make_error(Errc::invalid, name + ": " + good.error().message);
-    if (const auto good = check_events(config); !good)
-      return make_error(Errc::invalid, name + ": " + good.error().message);
+    for (const auto check : {check_events, check_writes}) {
+      if (const auto good = check(config); !good)
+        return make_error(Errc::invalid, name + ": " + good.error().message);
+    }
   } catch (const toml::parse_error& error) {
     return make_error(Errc::invalid,
                       place(name, error.source()) + std::string(error.description()));

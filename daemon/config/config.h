@@ -17,7 +17,7 @@ namespace kvtier::daemon {
 
 // Which committed blocks are written to disk: all; those leased or committed again while they are
 // in the host tier; none.
-enum class Admission { all, second_hit, none };
+enum class Admission { all, second_hit, expected_reuse, none };
 
 // Which of the blocks that nobody holds goes first for one that needs its slot: the one that was
 // used longest ago; or the one of which the fewest hits a second are expected, by what was learnt
@@ -66,6 +66,7 @@ struct Config {
     std::uint64_t capacity_bytes = 16ULL << 30;      // of each
     std::uint64_t segment_bytes = 256ULL << 20;
     Admission admission = Admission::all;
+    std::uint64_t write_budget = 0;  // bytes a day, of all directories; 0: none
     std::uint32_t scrub_mib_per_s = 16;
     DiskIo io = DiskIo::uring;
   };

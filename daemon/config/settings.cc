@@ -292,12 +292,15 @@ const Settings& settings() {
         {"segment_size",
          bytes(
              [](Config & c) -> auto& { return c.disk.segment_bytes; }, 64_KiB, 4096)},
-        {"admission",
-         choice(
-             [](Config & c) -> auto& { return c.disk.admission; },
-             std::vector<std::pair<std::string, Admission>>{{"all", Admission::all},
-                                                            {"second_hit", Admission::second_hit},
-                                                            {"none", Admission::none}})},
+        {"admission", choice(
+                          [](Config & c) -> auto& { return c.disk.admission; },
+                          std::vector<std::pair<std::string, Admission>>{
+                              {"all", Admission::all},
+                              {"second_hit", Admission::second_hit},
+                              {"expected_reuse", Admission::expected_reuse},
+                              {"none", Admission::none}})},
+        {"write_budget", bytes(
+                             [](Config & c) -> auto& { return c.disk.write_budget; }, 0, 1)},
         {"scrub_mib_per_s",
          integer(
              [](Config & c) -> auto& { return c.disk.scrub_mib_per_s; }, 0, 1 << 20)},

@@ -19,6 +19,7 @@ Reloaded Reload::operator()(const Config& fresh) {
       {"host.capacity", &Reload::take_host_capacity},
       {"device.capacity", &Reload::take_device_capacity},
       {"disk.admission", &Reload::take_admission},
+      {"disk.write_budget", &Reload::take_write_budget},
       {"disk.scrub_mib_per_s", &Reload::take_scrub_rate}};
   Reloaded result;
   const Tenants before = tenants_of(of_.config);
@@ -137,6 +138,12 @@ Result<void> Reload::take_device_capacity(const Config& fresh) {
 Result<void> Reload::take_admission(const Config& fresh) {
   of_.config.disk.admission = fresh.disk.admission;
   of_.tiers.cache().disk().set_admission(fresh.disk.admission);
+  return {};
+}
+
+Result<void> Reload::take_write_budget(const Config& fresh) {
+  of_.config.disk.write_budget = fresh.disk.write_budget;
+  of_.tiers.cache().disk().set_write_budget(fresh.disk.write_budget);
   return {};
 }
 

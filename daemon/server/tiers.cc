@@ -45,6 +45,7 @@ BlockCache::Options cache_options(const Config& config, std::uint64_t segments_b
   options.disk.write_queue_max = limits::kWriteThroughQueueMax;
   options.disk.write_queue_bytes_max = write_queue_bytes_max(config.host.capacity_bytes);
   options.disk.admission = config.disk.admission;
+  options.disk.write_budget = config.disk.write_budget;
   return options;
 }
 

@@ -21,6 +21,8 @@ struct ReplayOptions {
   std::uint64_t host_blocks = 0;  // at least one
   std::uint64_t disk_blocks = 0;  // 0: no disk
   Admission admission = Admission::all;
+  // With Admission::expected_reuse: what may be written, as a part of the blocks that come.
+  double write_share = 0.5;
   bool answers_told = true;  // the engine says how long an answer is
 };
 

@@ -70,7 +70,10 @@ void ReplayCache::set_keys(const TracedRequest& request) {
 
 void ReplayCache::request(const TracedRequest& request) {
   const auto second = static_cast<std::uint32_t>(request.at_ms / 1000) + 1;
-  if (second != second_) catalogue_.pass_time(second_ = second);
+  if (second != second_) {
+    catalogue_.pass_time(second_ = second);
+    budget_.step();
+  }
   set_keys(request);
   const Prompt prompt{static_cast<std::uint32_t>(keys_.size()), block_tokens_,
                       options_.answers_told ? request.output_tokens : 0};
@@ -109,7 +112,7 @@ std::size_t ReplayCache::lease(const Prompt& prompt) {
   const auto prefix = std::span(ids_).first(known);
   if (known == 0) return 0;
   catalogue_.use(prefix, kEngine, catalogue_.tick(), prompt);
-  if (options_.admission == Admission::second_hit) {
+  if (options_.admission != Admission::all) {
     for (std::size_t i = 0; i < known; ++i) write(ids_[i], parent_of(i));
   }
   return known;
@@ -133,9 +136,7 @@ void ReplayCache::commit(std::size_t index, const Prompt& prompt) {
   }
   put(id, Tier::host, parent_of(index));
   ids_[index] = id;
-  if (options_.admission == Admission::all ||
-      (there && options_.admission == Admission::second_hit))
-    write(id, parent_of(index));
+  if (there || options_.admission != Admission::second_hit) write(id, parent_of(index));
 }
 
 void ReplayCache::release(std::size_t known) {
@@ -160,9 +161,21 @@ void ReplayCache::put(BlockId id, Tier tier, const Key& parent) {
 
 void ReplayCache::write(BlockId id, const Key& parent) {
   if (options_.disk_blocks == 0 || catalogue_.block(id).tiers.has(Tier::disk)) return;
+  if (options_.admission == Admission::expected_reuse && !is_worth_a_write(id, parent)) return;
   if (!make_room(Tier::disk)) return;
   put(id, Tier::disk, parent);
   ++replayed_.written;
+}
+
+// Behind its parent alone: else it would be of no use there.
+bool ReplayCache::is_worth_a_write(BlockId id, const Key& parent) {
+  budget_.allow(options_.write_share);
+  const BlockId before = parent.is_zero() ? kNoBlock : catalogue_.find(ns_, parent);
+  const bool follows = before != kNoBlock && catalogue_.block(before).tiers.has(Tier::disk);
+  if (!parent.is_zero() && !follows) return false;
+  if (!budget_.admits(catalogue_.chance_of_reuse(id, Tier::disk))) return false;
+  budget_.wrote(1);
+  return true;
 }
 
 }  // namespace kvtier::daemon

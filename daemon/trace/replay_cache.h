@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "daemon/cache/catalogue/catalogue.h"
+#include "daemon/cache/policy/write_budget.h"
 #include "daemon/trace/replay.h"
 
 namespace kvtier::daemon {
@@ -29,6 +30,7 @@ class ReplayCache {
   bool make_room(Tier tier);
   void put(BlockId id, Tier tier, const Key& parent);
   void write(BlockId id, const Key& parent);
+  bool is_worth_a_write(BlockId id, const Key& parent);
   Key parent_of(std::size_t index) const { return index == 0 ? Key{} : keys_[index - 1]; }
 
   ReplayOptions options_;
@@ -39,6 +41,7 @@ class ReplayCache {
   std::uint32_t block_tokens_ = 0;
   std::uint32_t second_ = 0;
   Replayed replayed_;
+  WriteBudget budget_;  // of blocks
   // Of the prompt.
   std::vector<Key> keys_;
   std::vector<BlockId> ids_;

@@ -239,6 +239,10 @@ class Catalogue {
   // About once a second, `now` in seconds from 1 up.
   void pass_time(std::uint32_t now);
   // What was learnt of uses; null by the policy `lru`.
+  // HitDensity::chance() of the block by its last use; 1 where the policy knows none.
+  double chance_of_reuse(BlockId id, Tier tier) const noexcept {
+    return hit_density_ ? hit_density_->chance(hit_density_->mark(id).use, tier) : 1;
+  }
   const HitDensity* hit_density() const noexcept { return hit_density_ ? &*hit_density_ : nullptr; }
 
   // Told where clients can find a block, as that changes; nowhere, as it goes.

@@ -216,7 +216,7 @@ std::uint32_t HitDensity::age_of(BlockId id) {
   return age.known ? age.seconds : now_;
 }
 
-BlockId HitDensity::least_dense(const ClassLists& lists) {
+BlockId HitDensity::least_dense(const ClassLists& lists, Tier tier) {
   BlockId least = kNoBlock;
   double density = std::numeric_limits<double>::infinity();
   lists.each_class([&](UseClass use, const LruList& list) {
@@ -225,6 +225,9 @@ BlockId HitDensity::least_dense(const ClassLists& lists) {
     density = of;
     least = list.oldest();
   });
+  constexpr double kOfTheLast = 1.0 / 64;
+  double& of_late = least_[index_of(tier)];
+  of_late += kOfTheLast * (density - of_late);
   return least;
 }
 

@@ -72,7 +72,7 @@ class HitDensity {
     if (!rates_.refreshed() || oldest_is_better(tier)) return lists.oldest();
     const BlockId again = goes_on(lists, tier);
     if (again != kNoBlock && here(again)) return again;
-    const BlockId least = least_dense(lists);
+    const BlockId least = least_dense(lists, tier);
     const BlockId last = last_of_its_use(least, tier);
     const bool found = last != kNoBlock && here(last);
     remember(lists, tier, found ? last : least);
@@ -83,6 +83,11 @@ class HitDensity {
   void pass_time(std::uint32_t now, const std::array<std::uint64_t, kTiers>& room);
   bool oldest_is_better(Tier tier) const noexcept {
     return rivals_[index_of(tier)].oldest_is_better();
+  }
+  // That a block whose last use was of this class is used again while the tier would keep it; 1 as
+  // long as nothing is known.
+  double chance(UseClass use, Tier tier) const noexcept {
+    return rates_.refreshed() ? rates_.chance(use, least_[index_of(tier)]) : 1;
   }
   const HitRates& rates() const noexcept { return rates_; }
   UseMark mark(BlockId id) const noexcept { return blocks_.mark(id); }
@@ -127,7 +132,7 @@ class HitDensity {
   }
   BlockId last_of_its_use(BlockId id, Tier tier) const noexcept;
   BlockId goes_on(const ClassLists& lists, Tier tier) noexcept;
-  BlockId least_dense(const ClassLists& lists);
+  BlockId least_dense(const ClassLists& lists, Tier tier);
   void remember(const ClassLists& lists, Tier tier, BlockId going) noexcept;
   std::uint32_t age_of(BlockId id);
 
@@ -138,6 +143,7 @@ class HitDensity {
   std::uint32_t uses_count_;  // a power of two
   HugeArray<Use> uses_;
   std::array<Going, kTiers> going_{};
+  std::array<double, kTiers> least_{};  // densities at which blocks went of late
   std::uint32_t now_ = 0;
 };
 

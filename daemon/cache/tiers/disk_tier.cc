@@ -16,7 +16,7 @@ DiskTier::DiskTier(const Options& options, std::span<const Port> ports, Catalogu
                later),
       room_(catalogue, devices_, later),
       writes_({options.write_queue_max, options.write_queue_bytes_max, options.writes_submitted_max,
-               options.admission, options.now},
+               options.admission, options.write_budget, options.now},
               catalogue, host, devices_, room_, counts_),
       recovery_(catalogue, devices_, later),
       stamps_(catalogue, devices_) {

@@ -31,6 +31,7 @@ class DiskTier {
     std::uint64_t write_queue_bytes_max = 0;  // of host memory held for them
     std::uint32_t writes_submitted_max = 64;
     Admission admission = Admission::all;
+    std::uint64_t write_budget = 0;  // bytes a day; 0: none
     std::function<DiskDevice::Time()> now = std::chrono::steady_clock::now;
   };
   using Drop = WriteDrop;
@@ -85,6 +86,7 @@ class DiskTier {
   std::size_t queued() const noexcept { return writes_.queued(); }
   std::uint64_t queued_bytes() const noexcept { return writes_.queued_bytes(); }
   void set_admission(Admission admission) noexcept { writes_.set_admission(admission); }
+  void set_write_budget(std::uint64_t per_day) noexcept { writes_.set_bytes_per_day(per_day); }
   void set_write_queue_bytes_max(std::uint64_t bytes) noexcept {
     writes_.set_queue_bytes_max(bytes);
   }
@@ -111,6 +113,7 @@ class DiskTier {
   void remember_namespace(std::uint16_t ns);
   void forget_namespace(const NamespaceId& id);
   void pass_time(std::uint32_t now) noexcept {
+    writes_.pass_time(now);
     for (const auto& device : devices_.all()) device->pass_time(now);
   }
 

@@ -18,6 +18,8 @@ namespace {
 // Blocks that go with one that follows them: a longer prefix waits until it is leased, whose blocks
 // come one after the other.
 constexpr std::size_t kTakenAlongMax = 64;
+// Of a clock that has stood: more of the budget is not handed out at once.
+constexpr std::uint32_t kLongestStepS = 60;
 
 }  // namespace
 
@@ -35,15 +37,33 @@ WriteThrough::WriteThrough(Options options, Catalogue& catalogue, MemoryTier& ho
 // ---- who is admitted
 
 void WriteThrough::committed(BlockId id) {
-  if (options_.admission == Admission::all) offer(id);
+  if (options_.admission == Admission::all || is_worth_a_write(id)) offer(id);
 }
 
 void WriteThrough::seen_again(BlockId id) {
   const Block& block = catalogue_.block(id);
   if (!block.tiers.has(Tier::host) || block.doomed) return;
   if (options_.admission == Admission::second_hit ||
-      (options_.admission == Admission::all && block.left_out)) {
+      (options_.admission == Admission::all && block.left_out) || is_worth_a_write(id)) {
     offer(id);
+  }
+}
+
+// Those that come behind a block that is not would be of no use on disk.
+bool WriteThrough::is_worth_a_write(BlockId id) const noexcept {
+  return options_.admission == Admission::expected_reuse && is_behind_its_parent(id) &&
+         budget_.admits(catalogue_.chance_of_reuse(id, Tier::disk));
+}
+
+void WriteThrough::pass_time(std::uint32_t now) noexcept {
+  constexpr double kDay = 24 * 3600;
+  const std::uint32_t passed = now - std::exchange(passed_, now);
+  // The first time says nothing of how long it has been.
+  if (options_.bytes_per_day == 0 || passed == now) return;
+  for (std::uint32_t second = 0; second < std::min<std::uint32_t>(passed, kLongestStepS);
+       ++second) {
+    budget_.allow(static_cast<double>(options_.bytes_per_day) / kDay);
+    budget_.step();
   }
 }
 
@@ -117,6 +137,7 @@ bool WriteThrough::enqueue(BlockId id) {
     --left_out_;
   }
   queued_bytes_ += catalogue_.record_bytes(id);
+  budget_.wrote(static_cast<double>(catalogue_.record_bytes(id)));
   catalogue_.set_write_queued(id, true);
   note_owed(id, true);
   queue_.push_back({id, catalogue_.parent(id), next_ticket_++});

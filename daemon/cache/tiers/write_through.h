@@ -12,6 +12,9 @@
 // follows a block in the queue may fill it, and else it takes nothing any more from its middle on:
 // under overload some prompts are written whole and others not at all. What is left out is counted
 // and marked, and offered again when it is used again and the queue is short.
+//
+// By expected reuse a block is written, at a commit or a later use, if it follows its parent to
+// disk and its chance to be used again is worth a part of the budget (WriteBudget).
 #pragma once
 
 #include <cstdint>
@@ -21,6 +24,7 @@
 #include <optional>
 #include <vector>
 
+#include "daemon/cache/policy/write_budget.h"
 #include "daemon/cache/tiers/disk_counts.h"
 #include "daemon/cache/tiers/disk_room.h"
 #include "daemon/cache/tiers/memory_tier.h"
@@ -35,6 +39,7 @@ class WriteThrough {
     std::uint64_t queue_bytes_max = 0;  // of host memory held for them
     std::uint32_t submitted_max = 64;
     Admission admission = Admission::all;
+    std::uint64_t bytes_per_day = 0;  // with expected_reuse; 0: no budget
     std::function<DiskDevice::Time()> now;
   };
   // All of these outlive this.
@@ -49,6 +54,7 @@ class WriteThrough {
   // Whether seen_again() does anything for any block.
   bool minds_use() const noexcept {
     return options_.admission == Admission::second_hit ||
+           options_.admission == Admission::expected_reuse ||
            (options_.admission == Admission::all && catalogue_.left_out() != 0);
   }
   // The block will be needed, but not soon: it is written where the disk tier takes anything.
@@ -70,6 +76,10 @@ class WriteThrough {
   std::size_t queued() const noexcept { return queue_.size() + writing_.size(); }
   std::uint64_t queued_bytes() const noexcept { return queued_bytes_; }
   void set_admission(Admission admission) noexcept { options_.admission = admission; }
+  void set_bytes_per_day(std::uint64_t bytes) noexcept { options_.bytes_per_day = bytes; }
+  // About once a second, in seconds.
+  void pass_time(std::uint32_t now) noexcept;
+  const WriteBudget& budget() const noexcept { return budget_; }
   void set_queue_bytes_max(std::uint64_t bytes) noexcept { options_.queue_bytes_max = bytes; }
 
   // Called when the hold on a block has ended, which may have been the last.
@@ -96,6 +106,7 @@ class WriteThrough {
 
   enum class Offered { anew, again };  // again: by a daemon that had room for all it had queued
   void offer(BlockId id, Offered how = Offered::anew);
+  bool is_worth_a_write(BlockId id) const noexcept;
   std::optional<WriteDrop> gather(BlockId id, Offered how);
   bool has_room(std::size_t blocks, std::uint64_t bytes, bool to_the_brim) const noexcept;
   bool enqueue(BlockId id);
@@ -137,6 +148,8 @@ class WriteThrough {
   std::uint64_t queued_bytes_ = 0;
   std::vector<BlockId> gathered_;  // what goes with a block, the last of the prefix first
   std::uint64_t left_out_ = 0;
+  WriteBudget budget_;
+  std::uint32_t passed_ = 0;  // seconds
 };
 
 }  // namespace kvtier::daemon

@@ -168,9 +168,21 @@ TEST(ConfigTest, the_disk_has_one_directory_or_a_list_of_them) {
 TEST(ConfigTest, a_choice_names_the_choices) {
   expect_error("log_level = 'loud'\n", "1:13",
                "expected one of \"debug\", \"info\", \"warn\", \"error\"");
-  const std::string choices = "expected one of \"all\", \"second_hit\", \"none\"";
+  const std::string choices =
+      "expected one of \"all\", \"second_hit\", \"expected_reuse\", \"none\"";
   expect_error("[disk]\nadmission = 'some'\n", "2:13", choices);
   expect_error("[disk]\nadmission = 1\n", "2:13", choices);
+}
+
+TEST(ConfigTest, a_budget_of_writes_and_what_holds_it_come_together) {
+  const auto good =
+      parse_config("[disk]\nadmission = 'expected_reuse'\nwrite_budget = '1TiB'\n", "k");
+  ASSERT_TRUE(good) << good.error().message;
+  EXPECT_EQ(good->disk.write_budget, 1_TiB);
+  expect_error("[disk]\nwrite_budget = '1TiB'\n", "k",
+               "disk.write_budget is held by disk.admission \"expected_reuse\" alone");
+  expect_error("[cache]\npolicy = 'lru'\n[disk]\nadmission = 'expected_reuse'\n", "k",
+               "set that, or another admission");
 }
 
 TEST(ConfigTest, a_mode_is_octal_in_quotes) {
@@ -212,7 +224,7 @@ TEST(ConfigTest, what_is_printed_is_read_back_the_same) {
   config.host = {12288, 3_MiB, false, true};
   config.device = {{5_GiB, 64_KiB, false, true}, DeviceBackend::cuda, {3, 0}};
   config.disk = {
-      {"/mnt/nvme", "/mnt/other"}, 7_MiB + 4096, 128_KiB, Admission::none, 5, DiskIo::threads};
+      {"/mnt/nvme", "/mnt/other"}, 7_MiB + 4096, 128_KiB, Admission::none, 0, 5, DiskIo::threads};
   const auto again = parse_config(to_toml(config), "k");
   ASSERT_TRUE(again) << again.error().message;
   EXPECT_EQ(to_toml(*again), to_toml(config));

@@ -115,6 +115,21 @@ TEST(Replay, what_leaves_memory_is_hit_on_disk_and_each_block_is_written_once_wh
   EXPECT_GT(second->written, 0U);
 }
 
+TEST(Replay, by_expected_reuse_a_part_is_written_and_it_is_worth_more_than_another) {
+  const Trace trace = conversations(8, 6000);
+  const auto replayed = [&](Admission admission, double share) {
+    return replay(trace, {EvictionPolicy::hit_density, 100, 1500, admission, share});
+  };
+  const auto all = replayed(Admission::all, 1);
+  const auto half = replayed(Admission::expected_reuse, 0.5);
+  EXPECT_LT(half->written, 0.65 * static_cast<double>(all->written));
+  EXPECT_GT(half->written, 0.2 * static_cast<double>(all->written));
+  const auto gain = [](const Replayed& of) {
+    return static_cast<double>(of.hits[index_of(Tier::disk)]) / static_cast<double>(of.written);
+  };
+  EXPECT_GT(gain(*half), 1.3 * gain(*all));
+}
+
 TEST(Replay, tiers_are_never_above_their_capacity_and_a_prompt_may_be_larger_than_them) {
   const Trace trace = conversations(9, 600);
   for (const EvictionPolicy policy : {EvictionPolicy::lru, EvictionPolicy::hit_density}) {

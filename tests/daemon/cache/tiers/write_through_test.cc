@@ -70,6 +70,23 @@ TEST_F(SecondHitQueueTest, one_that_is_not_in_the_host_tier_or_is_doomed_is_not)
   EXPECT_EQ(parts.disk.queued(), 0U);
 }
 
+class ExpectedReuseTest : public WriteThroughTest {
+ protected:
+  ExpectedReuseTest() : WriteThroughTest(Admission::expected_reuse) {}
+};
+
+// Nothing has been learnt yet, so that every block may come again.
+TEST_F(ExpectedReuseTest, a_block_is_written_behind_its_parent_alone) {
+  const BlockId head = parts.put(ns, blocks[0]);
+  const BlockId next = parts.put(ns, blocks[1]);
+  parts.disk.committed(next);
+  EXPECT_EQ(parts.disk.queued(), 0U);
+  parts.disk.committed(head);
+  EXPECT_EQ(parts.disk.queued(), 1U);
+  parts.disk.seen_again(next);
+  EXPECT_EQ(parts.disk.queued(), 2U);
+}
+
 // Leases went by the admission that the daemon had started with.
 TEST(WriteThrough, an_admission_that_changes_to_second_hit_holds_for_leases) {
   TestCache cache;
