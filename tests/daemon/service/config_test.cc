@@ -178,7 +178,7 @@ TEST(ConfigTest, a_budget_of_writes_and_what_holds_it_come_together) {
   const auto good =
       parse_config("[disk]\nadmission = 'expected_reuse'\nwrite_budget = '1TiB'\n", "k");
   ASSERT_TRUE(good) << good.error().message;
-  EXPECT_EQ(good->disk.write_budget, 1_TiB);
+  EXPECT_EQ(good->disk.write_budget, 1024_GiB);
   expect_error("[disk]\nwrite_budget = '1TiB'\n", "k",
                "disk.write_budget is held by disk.admission \"expected_reuse\" alone");
   expect_error("[cache]\npolicy = 'lru'\n[disk]\nadmission = 'expected_reuse'\n", "k",
