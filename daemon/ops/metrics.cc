@@ -101,6 +101,10 @@ void add_tiers(Families& f, const Snapshot& s) {
             labels);
     f.gauge("kvtier_tier_capacity_bytes", "The tier's cap", view.cap_bytes, labels);
     f.gauge("kvtier_tier_blocks", "Blocks in the tier", view.blocks, labels);
+    f.gauge("kvtier_tier_goes_by_age",
+            "Whether the block goes that was used longest ago: by the policy, or since that does "
+            "better",
+            view.goes_by_age ? 1.0 : 0.0, labels);
     f.counter("kvtier_insertions_total",
               "Blocks that came into the tier, recovered ones too; less all removals: "
               "kvtier_tier_blocks",
@@ -284,6 +288,9 @@ void add_disks(Families& f, const Snapshot& s) {
   f.gauge("kvtier_disk_left_out_in_memory_blocks",
           "Of those, the ones in host memory, which are offered again when they are used",
           s.left_out.in_memory);
+  f.gauge("kvtier_disk_write_chance_min",
+          "By expected_reuse: the chance to be used again from which on a block is written",
+          s.write_chance_min);
   f.counter("kvtier_disk_writes_moved_total", "Writes sent to another disk, theirs being offline",
             s.disk_counts.moved_writes);
   f.gauge("kvtier_disk_write_queue_blocks", "Blocks on their way to disk", s.write_queue_blocks);

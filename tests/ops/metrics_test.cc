@@ -131,6 +131,29 @@ TEST_F(MetricsTest, of_use_agree_with_what_the_client_did) {
   EXPECT_GT(metrics.at("process_resident_memory_bytes"), 1e6);
 }
 
+TEST_F(MetricsTest, tell_where_age_decides_and_which_chance_is_worth_a_write) {
+  const Metrics now = daemon.metrics();
+  EXPECT_EQ(sum_of(now, "kvtier_tier_goes_by_age"), 0);
+  EXPECT_EQ(now.at("kvtier_disk_write_chance_min"), WriteBudget::kChanceMin);
+  const Scratch other;
+  const RunningDaemon by_age(other, "[cache]\npolicy = 'lru'\n");
+  EXPECT_EQ(sum_of(by_age.metrics(), "kvtier_tier_goes_by_age", "tier=\"host\""), 1);
+}
+
+// Four blocks, far more than 1 KiB a day allows in some seconds.
+TEST_F(MetricsTest, tell_that_a_budget_of_writes_has_been_used_up) {
+  const Scratch other;
+  const RunningDaemon frugal(other, disk_config((other / "disk").string()) +
+                                        "admission = 'expected_reuse'\nwrite_budget = '1KiB'\n");
+  auto client = WireClient::greeted((other / "s").string());
+  open_and_use(client, "m");
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto chance = [&] { return frugal.metrics().at("kvtier_disk_write_chance_min"); };
+  while (chance() <= WriteBudget::kChanceMin && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_GT(chance(), WriteBudget::kChanceMin);
+}
+
 TEST_F(MetricsTest,
        reports_of_clients_are_summed_up_and_one_with_too_many_counters_ends_its_session) {
   auto client = connect();

@@ -86,6 +86,8 @@ class DiskTier {
   std::size_t queued() const noexcept { return writes_.queued(); }
   std::uint64_t queued_bytes() const noexcept { return writes_.queued_bytes(); }
   void set_admission(Admission admission) noexcept { writes_.set_admission(admission); }
+  // Of a block, from which on it is written (Admission::expected_reuse).
+  double write_chance_min() const noexcept { return writes_.budget().threshold(); }
   void set_write_budget(std::uint64_t per_day) noexcept { writes_.set_bytes_per_day(per_day); }
   void set_write_queue_bytes_max(std::uint64_t bytes) noexcept {
     writes_.set_queue_bytes_max(bytes);

@@ -83,7 +83,11 @@ Snapshot Describer::common() const {
   s.pid = ::getpid();
   s.uptime = in_ms(Clock::now() - started_);
   s.stopping = stopping_;
-  for (const Tier t : kAllTiers) s.tiers[index_of(t)] = tier(t);
+  for (const Tier t : kAllTiers) {
+    Snapshot::TierView& view = s.tiers[index_of(t)] = tier(t);
+    const HitDensity* density = catalogue.hit_density();
+    view.goes_by_age = density == nullptr || density->oldest_is_better(t);
+  }
   for (std::uint32_t i = 0; i < of_.tiers.backing().gpus().size(); ++i) s.gpus.push_back(gpu(i));
   for (std::size_t i = 0; i < of_.tiers.backing().disks().size(); ++i) s.disks.push_back(disk(i));
   s.namespaces = catalogue.namespaces().count();
@@ -111,6 +115,7 @@ Snapshot Describer::common() const {
   s.turn_longest_cpu = of_.turns.longest_cpu();
   s.disk_counts = cache().disk().counts();
   s.left_out = cache().disk().left_out();
+  s.write_chance_min = cache().disk().write_chance_min();
   s.write_queue_blocks = cache().disk().queued();
   s.write_queue_bytes = cache().disk().queued_bytes();
   s.hints = cache().hints().counts();

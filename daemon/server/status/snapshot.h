@@ -32,6 +32,8 @@ struct Snapshot {
   struct TierView {
     bool online = false;
     std::string note;  // why not
+    // The block goes that was used longest ago: by the policy, or since that does better there.
+    bool goes_by_age = false;
     std::uint64_t used_bytes = 0, reserved_bytes = 0, taken_bytes = 0, cap_bytes = 0;
     std::uint64_t blocks = 0, insertions = 0, inserted_bytes = 0, hit_bytes = 0;
     std::uint64_t failures = 0, dropped_writes = 0;
@@ -135,6 +137,7 @@ struct Snapshot {
   DiskTier::Counts disk_counts;
   LeftOut left_out;
   std::uint64_t write_queue_blocks = 0, write_queue_bytes = 0;
+  double write_chance_min = 0;  // from which on expected_reuse writes a block
   ClientTold told;
   HintCounts hints;
   std::uint64_t prefetching_blocks = 0;  // waiting, or on their way
