@@ -71,16 +71,20 @@ class Cache(Daemon):
         command = [self.ctl, "--socket", self.socket, *command]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
+    def tier(self, tier):
+        """What kvtierctl says of it."""
+        return next(t for t in json.loads(self.tell("status", "--json"))["tiers"] if t["tier"] == tier)
+
     def blocks(self, tier):
-        return sum(t["blocks"] for t in json.loads(self.tell("status", "--json"))["tiers"] if t["tier"] == tier)
+        return self.tier(tier)["blocks"]
 
     def insertions(self, tier):
         """Blocks that have come into it, those that have gone since among them."""
-        return sum(t["insertions"] for t in json.loads(self.tell("status", "--json"))["tiers"] if t["tier"] == tier)
+        return self.tier(tier)["insertions"]
 
     def record_bytes(self, tier):
         """Of a tier's blocks, which are all alike."""
-        of = next(t for t in json.loads(self.tell("status", "--json"))["tiers"] if t["tier"] == tier)
+        of = self.tier(tier)
         return of["used_bytes"] // of["blocks"]
 
     def wait_until_durable(self, blocks):

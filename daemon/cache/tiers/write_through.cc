@@ -58,8 +58,12 @@ bool WriteThrough::is_worth_a_write(BlockId id) const noexcept {
 void WriteThrough::pass_time(std::uint32_t now) noexcept {
   constexpr double kDay = 24 * 3600;
   const std::uint32_t passed = now - std::exchange(passed_, now);
+  if (options_.bytes_per_day == 0) {
+    budget_ = {};  // what was learnt under one that is gone, and written meanwhile, counts for none
+    return;
+  }
   // The first time says nothing of how long it has been.
-  if (options_.bytes_per_day == 0 || passed == now) return;
+  if (passed == now) return;
   for (std::uint32_t second = 0; second < std::min<std::uint32_t>(passed, kLongestStepS);
        ++second) {
     budget_.allow(static_cast<double>(options_.bytes_per_day) / kDay);

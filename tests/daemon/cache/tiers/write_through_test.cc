@@ -87,6 +87,26 @@ TEST_F(ExpectedReuseTest, a_block_is_written_behind_its_parent_alone) {
   EXPECT_EQ(parts.disk.queued(), 2U);
 }
 
+// The threshold stayed where a budget had left it, and what was written before one came counted.
+TEST_F(ExpectedReuseTest, a_budget_that_is_taken_away_leaves_nothing_behind) {
+  const auto chance_min = [&] { return parts.disk.write_chance_min(); };
+  std::uint32_t now = 1;
+  const auto pass = [&](int seconds) {
+    while (seconds-- > 0) parts.disk.pass_time(++now);
+  };
+  parts.disk.committed(parts.put(ns, blocks[0]));
+  pass(2);
+  parts.disk.set_write_budget(1);
+  pass(1);
+  EXPECT_EQ(chance_min(), WriteBudget::kChanceMin);
+  parts.disk.committed(parts.put(ns, blocks[1]));
+  pass(1);
+  EXPECT_GT(chance_min(), WriteBudget::kChanceMin);
+  parts.disk.set_write_budget(0);
+  pass(1);
+  EXPECT_EQ(chance_min(), WriteBudget::kChanceMin);
+}
+
 // Leases went by the admission that the daemon had started with.
 TEST(WriteThrough, an_admission_that_changes_to_second_hit_holds_for_leases) {
   TestCache cache;
