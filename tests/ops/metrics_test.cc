@@ -132,11 +132,14 @@ TEST_F(MetricsTest, of_use_agree_with_what_the_client_did) {
 }
 
 TEST_F(MetricsTest, tell_where_age_decides_and_which_chance_is_worth_a_write) {
+  const auto is_ready = [](const RunningDaemon& of) { return of.get("/readyz").status == 200; };
+  ASSERT_TRUE(comes_to_hold([&] { return is_ready(daemon); }));
   const Metrics now = daemon.metrics();
   EXPECT_EQ(sum_of(now, "kvtier_tier_goes_by_age"), 0);
   EXPECT_EQ(now.at("kvtier_disk_write_chance_min"), WriteBudget::kChanceMin);
   const Scratch other;
   const RunningDaemon by_age(other, "[cache]\npolicy = 'lru'\n");
+  ASSERT_TRUE(comes_to_hold([&] { return is_ready(by_age); }));
   EXPECT_EQ(sum_of(by_age.metrics(), "kvtier_tier_goes_by_age", "tier=\"host\""), 1);
 }
 
