@@ -68,12 +68,21 @@ void HitDensity::begin(std::span<const BlockId> prefix, std::uint64_t stamp, con
   if (prefix.empty()) return;
   use.mark = PackedMark(blocks_.mark(prefix.back()));
   // What is held enters its order, and is noted, when it is let go of.
-  for (const Tier tier : kAllTiers) {
-    for (auto id = prefix.rbegin(); id != prefix.rend(); ++id) {
-      const Block& block = blocks_[*id];
-      if (!block.tiers.has(tier) || block.holds[index_of(tier)] != 0) continue;
+  TierSet missing = listed_;
+  const Key* sampled_before = nullptr;
+  for (auto id = prefix.rbegin(); id != prefix.rend(); ++id) {
+    const Block& block = blocks_[*id];
+    if (sampled(block.key)) {
+      rates_.prefetch_bucket(block.key);
+      if (sampled_before != nullptr) rates_.prefetch_sample(*sampled_before);
+      sampled_before = &block.key;
+    }
+    if ((block.tiers.bits & missing.bits) == 0) continue;
+    for (const Tier tier : kAllTiers) {
+      if (!missing.has(tier) || !block.tiers.has(tier) || block.holds[index_of(tier)] != 0)
+        continue;
       use.last[index_of(tier)] = *id;
-      break;
+      missing = missing.without(tier);
     }
   }
 }
@@ -158,6 +167,7 @@ UseMark HitDensity::decided(const Use& use, std::uint32_t index,
 // ---- orders
 
 void HitDensity::enlisted(BlockId id, Tier tier) noexcept {
+  listed_ = listed_.with(tier);
   const Block& block = blocks_[id];
   Use& use = use_at(block.last_access);
   if (use.stamp != static_cast<std::uint32_t>(block.last_access)) return;

@@ -142,6 +142,7 @@ class HitDensity {
   std::array<Rivals, kTiers> rivals_;
   std::uint32_t uses_count_;  // a power of two
   HugeArray<Use> uses_;
+  TierSet listed_;  // tiers that ever had a block in an order
   std::array<Going, kTiers> going_{};
   std::array<double, kTiers> least_{};  // densities at which blocks went of late
   std::uint32_t now_ = 0;

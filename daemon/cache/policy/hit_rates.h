@@ -24,6 +24,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/base/prefetch.h"
 #include "daemon/cache/policy/use_class.h"
 #include "kvtier/key.h"
 
@@ -42,6 +43,13 @@ class HitRates {
   // So many blocks are cached: of a larger cache a smaller part of the keys is sampled, so that the
   // ring remembers several times as many blocks as there are. Powers of two.
   void set_blocks(std::uint64_t blocks);
+
+  // Of a sampled key that is asked for soon: what it is looked up in, then what that leads to.
+  void prefetch_bucket(const Key& key) const noexcept { prefetch_memory(&bucket(key.tail())); }
+  void prefetch_sample(const Key& key) const noexcept {
+    const std::uint32_t place = bucket(key.tail());
+    if (place != kNone) prefetch_memory(&ring_[place]);
+  }
 
   // The last use of a sampled key, where it is known still. It has been used again now, at `now` in
   // seconds, and is known no more until it is noted.
@@ -79,6 +87,9 @@ class HitRates {
 
   Sample& sample(std::uint64_t number) noexcept { return ring_[number & (ring_.size() - 1)]; }
   std::uint32_t& bucket(std::uint64_t key) noexcept {
+    return buckets_[(key >> 32) & (buckets_.size() - 1)];
+  }
+  const std::uint32_t& bucket(std::uint64_t key) const noexcept {
     return buckets_[(key >> 32) & (buckets_.size() - 1)];
   }
   std::uint32_t place_of(const Key& key) noexcept;
