@@ -97,6 +97,7 @@ Json to_json(wire::Status::Disk::Reader disk) {
   json["failures"] = disk.getFailures();
   json["corrupt"] = disk.getCorrupt();
   json["given_up"] = disk.getGivenUp();
+  json["bad_bytes"] = disk.getBadBytes();
   return json;
 }
 

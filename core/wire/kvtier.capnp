@@ -445,6 +445,7 @@ struct Status {
     capacityBytes @13 :UInt64;   # as configured: what is not capBytes is kept for the index, or is no whole segment
     givenUp @14 :UInt64;         # records that a failed sync left in doubt, and that are there no more
     state @15 :Text;             # online, read-only (nothing is written), late (not there since the start), offline
+    badBytes @16 :UInt64;        # of places that are not used again: what was written there could not be read
   }
 }
 

@@ -268,6 +268,9 @@ void add_disks(Families& f, const Snapshot& s) {
     f.counter("kvtier_disk_given_up_records_total",
               "Records that a failed sync left in doubt, and that are on disk no more",
               disk.given_up, labels);
+    f.gauge("kvtier_disk_bad_bytes",
+            "Of places that are not used again: what was written there could not be read",
+            disk.bad_bytes, labels);
     f.counter("kvtier_disk_memory_faults_total",
               "Records that held on disk, but not in the memory where they landed",
               disk.memory_faults, labels);

@@ -83,7 +83,8 @@ Json of(const Snapshot::DiskView& disk) {
           {"bytes_read", disk.bytes_read},
           {"failures", disk.failures},
           {"corrupt", disk.corrupt},
-          {"given_up", disk.given_up}};
+          {"given_up", disk.given_up},
+          {"bad_bytes", disk.bad_bytes}};
 }
 
 Json of(const Snapshot::GpuView& gpu) {

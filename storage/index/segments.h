@@ -47,6 +47,10 @@ constexpr std::uint64_t slot_offset(std::uint32_t slot, std::uint64_t slot_bytes
   return kSegmentHeaderBytes + slot * slot_bytes;
 }
 
+constexpr BadPlace place_of(DiskLocation at, std::uint64_t slot_bytes) noexcept {
+  return {at.segment, slot_offset(at.slot, slot_bytes), slot_bytes};
+}
+
 class Segments {
  public:
   Segments(std::filesystem::path directory, StoreId store, std::uint64_t segment_bytes,

@@ -45,6 +45,7 @@ class StoreDirectory {
   std::filesystem::path index() const { return path_ / "index"; }
   std::filesystem::path segments() const { return path_ / "segments"; }
   std::filesystem::path erased() const { return path_ / "ERASED"; }
+  std::filesystem::path bad_places() const { return path_ / "BAD"; }
 
  private:
   std::filesystem::path path_;

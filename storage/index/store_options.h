@@ -22,6 +22,13 @@ struct DiskLocation {
   friend bool operator==(const DiskLocation&, const DiskLocation&) = default;
 };
 
+// A range of a segment's file that is not to be used again.
+struct BadPlace {
+  std::uint32_t segment = 0;
+  std::uint64_t offset = 0, bytes = 0;
+  friend bool operator==(const BadPlace&, const BadPlace&) = default;
+};
+
 // What is never to come back: a record, all of a namespace, all there is.
 struct Erasure {
   enum class Of : std::uint32_t { key = 1, ns = 2, all = 3 };
@@ -79,6 +86,9 @@ struct RecordStoreOptions {
   // Asked now and then where opening takes long: whether it is to be given up (unavailable).
   std::function<bool()> cancelled;
 };
+
+// Tests of places that wait or are under way.
+inline constexpr std::uint32_t kPlaceTestsMax = 256;
 
 // Scrubs under way, and so the store's own buffers for them.
 inline constexpr std::uint32_t kScrubsMax = 4;

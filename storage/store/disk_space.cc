@@ -5,6 +5,7 @@
 
 #include "core/base/check.h"
 #include "core/record/record.h"
+#include "storage/index/segments.h"
 
 namespace kvtier::storage {
 
@@ -34,11 +35,33 @@ std::optional<std::uint32_t> DiskSpace::segment_with_room(std::uint64_t slot_byt
   if (const auto found = with_room_.find(slot_bytes); found != with_room_.end()) {
     return *found->second.begin();
   }
-  const SegmentIds& from = !empty_.empty() ? empty_ : unassigned_;
-  if (from.empty()) return std::nullopt;
-  const std::uint32_t id = *from.begin();
-  assign(id, slot_bytes);
-  return id;
+  for (const SegmentIds* from : {&empty_, &unassigned_}) {
+    const auto good =
+        std::ranges::find_if(*from, [&](std::uint32_t id) { return is_any_good(id, slot_bytes); });
+    if (good == from->end()) continue;
+    const std::uint32_t id = *good;
+    assign(id, slot_bytes);
+    return id;
+  }
+  return std::nullopt;
+}
+
+bool DiskSpace::is_bad(DiskLocation at, std::uint64_t slot_bytes) const {
+  const auto of_segment = bad_places_.find(at.segment);
+  if (of_segment == bad_places_.end()) return false;
+  const BadPlace slot = place_of(at, slot_bytes);
+  return std::ranges::any_of(of_segment->second, [&](const BadPlace& bad) {
+    return bad.offset < slot.offset + slot.bytes && slot.offset < bad.offset + bad.bytes;
+  });
+}
+
+bool DiskSpace::is_any_good(std::uint32_t id, std::uint64_t slot_bytes) const {
+  const std::uint32_t slots = slots_per_segment(segment_bytes_, slot_bytes);
+  if (!bad_places_.contains(id)) return slots > 0;
+  for (std::uint32_t slot = 0; slot < slots; ++slot) {
+    if (!is_bad({id, slot}, slot_bytes)) return true;
+  }
+  return false;
 }
 
 void DiskSpace::assign(std::uint32_t id, std::uint64_t slot_bytes) {
@@ -55,6 +78,11 @@ void DiskSpace::assign(std::uint32_t id, std::uint64_t slot_bytes) {
   segment.slot_bytes = slot_bytes;
   segment.slots = slots_per_segment(segment_bytes_, slot_bytes);
   segment.taken.resize(segment.slots);
+  for (std::uint32_t slot = 0; bad_places_.contains(id) && slot < segment.slots; ++slot) {
+    if (!is_bad({id, slot}, slot_bytes)) continue;
+    segment.taken[slot] = true;
+    ++segment.bad;
+  }
   update_lists(id);
 }
 
@@ -64,8 +92,7 @@ void DiskSpace::take(std::uint32_t id, std::uint32_t slot) {
   ++segment.in_use;
   bytes_in_use_ += segment.slot_bytes;
   // Only the first and the last slot change a list; a restart claims millions.
-  const std::uint32_t gone = segment.in_use + segment.retired;
-  if (gone == 1 || gone == segment.slots) update_lists(id);
+  if (segment.in_use == 1 || segment.gone() == segment.slots) update_lists(id);
 }
 
 void DiskSpace::update_lists(std::uint32_t id) {
@@ -75,7 +102,7 @@ void DiskSpace::update_lists(std::uint32_t id) {
   } else {
     empty_.erase(id);
   }
-  if (segment.in_use + segment.retired < segment.slots) {
+  if (segment.gone() < segment.slots) {
     with_room_[segment.slot_bytes].insert(id);
   } else if (const auto of_class = with_room_.find(segment.slot_bytes);
              of_class != with_room_.end()) {
@@ -87,9 +114,13 @@ void DiskSpace::update_lists(std::uint32_t id) {
 void DiskSpace::free(DiskLocation at) {
   Segment& segment = segments_.at(at.segment);
   KVTIER_CHECK(at.slot < segment.slots && segment.taken[at.slot] && segment.in_use > 0);
-  segment.taken[at.slot] = false;
-  segment.first_free_hint = std::min(segment.first_free_hint, at.slot);
   --segment.in_use;
+  if (is_bad(at, segment.slot_bytes)) {
+    ++segment.bad;
+  } else {
+    segment.taken[at.slot] = false;
+    segment.first_free_hint = std::min(segment.first_free_hint, at.slot);
+  }
   bytes_in_use_ -= segment.slot_bytes;
   update_lists(at.segment);
 }
@@ -117,6 +148,26 @@ void DiskSpace::retire(DiskLocation at) {
   ++segment.retired;
   bytes_in_use_ -= segment.slot_bytes;
   update_lists(at.segment);
+}
+
+void DiskSpace::mark_bad(const BadPlace& place) {
+  if (place.segment >= segments_.size()) return;  // past the capacity, for now
+  bad_places_[place.segment].push_back(place);
+  Segment& segment = segments_[place.segment];
+  for (std::uint32_t slot = 0; slot < segment.slots; ++slot) {
+    if (segment.taken[slot] || !is_bad({place.segment, slot}, segment.slot_bytes)) continue;
+    segment.taken[slot] = true;
+    ++segment.bad;
+  }
+  if (segment.slot_bytes != 0) update_lists(place.segment);
+}
+
+std::uint64_t DiskSpace::bad_bytes() const noexcept {
+  std::uint64_t bytes = 0;
+  for (const auto& [segment, places] : bad_places_) {
+    for (const BadPlace& place : places) bytes += place.bytes;
+  }
+  return bytes;
 }
 
 std::uint64_t DiskSpace::slot_bytes_of(std::uint32_t segment) const {

@@ -14,24 +14,6 @@ namespace {
 
 constexpr std::uint64_t kNearlyFullBytes = 64_MiB;
 
-// What a failure says about the device or file system as a whole, if it does.
-std::optional<DiskState> state_by(int code) noexcept {
-  switch (code) {
-    case ENOSPC:
-    case EDQUOT:
-    case EROFS:
-    case EFBIG:
-      return DiskState::read_only;
-    case ENOENT:
-    case ESTALE:
-    case ENODEV:
-    case ENXIO:
-      return DiskState::offline;
-    default:
-      return std::nullopt;
-  }
-}
-
 }  // namespace
 
 std::string mend_of(const std::filesystem::path& directory, int code) {
@@ -54,6 +36,23 @@ std::string mend_of(const std::filesystem::path& directory, int code) {
     return "free space on the file system of " + name + ", or lower the capacity and restart";
   }
   return "look at the device of " + name + " with dmesg and smartctl";
+}
+
+std::optional<DiskState> Health::state_by(int code) noexcept {
+  switch (code) {
+    case ENOSPC:
+    case EDQUOT:
+    case EROFS:
+    case EFBIG:
+      return DiskState::read_only;
+    case ENOENT:
+    case ESTALE:
+    case ENODEV:
+    case ENXIO:
+      return DiskState::offline;
+    default:
+      return std::nullopt;
+  }
 }
 
 Health::Health(std::chrono::milliseconds probe_first, std::chrono::milliseconds probe_max)

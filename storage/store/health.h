@@ -24,6 +24,8 @@ class Health {
   Health(std::chrono::milliseconds probe_first, std::chrono::milliseconds probe_max);
 
   DiskState state() const noexcept { return state_; }
+  // What an errno says of the device or file system as a whole, if it does.
+  static std::optional<DiskState> state_by(int code) noexcept;
 
   // A read or write of a record, or a sync, ended, with 0 or an errno. Whether the device is to be
   // taken to another state for it: at once for what no record can be blamed for (no space,

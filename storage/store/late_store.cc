@@ -107,6 +107,12 @@ class LateStore final : public RecordStore {
   Result<void> scrub(const Scrub& scrub, Done<void> done) override {
     return store_ ? store_->scrub(scrub, std::move(done)) : offline();
   }
+  Result<void> test_place(DiskLocation at, std::uint64_t slot_bytes, Done<void> done) override {
+    return store_ ? store_->test_place(at, slot_bytes, std::move(done)) : offline();
+  }
+  std::vector<BadPlace> bad_places() const override {
+    return store_ ? store_->bad_places() : std::vector<BadPlace>{};
+  }
   // What is there is not known yet, so there is nothing to erase.
   void erase(std::vector<Key> keys, Done<void> done) override {
     if (store_) return store_->erase(std::move(keys), std::move(done));

@@ -101,7 +101,7 @@ std::uint32_t segments_max(const RecordStoreOptions& options) noexcept {
 BlockDevice::Limits device_limits(const RecordStoreOptions& options) noexcept {
   BlockDevice::Limits limits;
   limits.depth = options.reads_in_flight_max + options.writes_in_flight_max + kScrubsMax +
-                 OwnMemory::kPartsMax + 1;
+                 OwnMemory::kPartsMax + 2;
   limits.files = segments_max(options);
   return limits;
 }
@@ -109,16 +109,18 @@ BlockDevice::Limits device_limits(const RecordStoreOptions& options) noexcept {
 class DiskRecordStore final : public RecordStore {
  public:
   DiskRecordStore(const RecordStoreOptions& options, StoreDirectory directory,
-                  std::unique_ptr<Segments> segments, Erasures erasures, OpenedIndex opened,
-                  std::unique_ptr<BlockDevice> device, Post post)
+                  std::unique_ptr<Segments> segments, Erasures erasures, BadPlaces bad,
+                  OpenedIndex opened, std::unique_ptr<BlockDevice> device, Post post)
       : options_(options),
         directory_(std::move(directory)),
         segments_(std::move(segments)),
         erasures_(std::move(erasures)),
+        bad_(std::move(bad)),
+        bad_before_(bad_.all().begin(), bad_.all().end()),
         index_(std::move(opened.index)),
         recovered_(std::move(opened.contents.parts)),
         device_(std::move(device)),
-        loop_(options, directory_, *device_, *index_, *segments_, erasures_, counters_,
+        loop_(options, directory_, *device_, *index_, *segments_, erasures_, bad_, counters_,
               std::move(post)),
         thread_([this] { loop_.run(); }) {}
 
@@ -146,7 +148,7 @@ class DiskRecordStore final : public RecordStore {
     }
     if (is_closed()) return closed();
     if (registered_->contains(extent.id()) ||
-        registered_->size() + 2 >= device_->limits().buffers) {
+        registered_->size() + 3 >= device_->limits().buffers) {
       return make_error(Errc::invalid, "extent " + std::to_string(extent.id().value) +
                                            (registered_->contains(extent.id())
                                                 ? " is registered already"
@@ -188,6 +190,17 @@ class DiskRecordStore final : public RecordStore {
     loop_.send(ReadCommand{read, std::move(done)});
     return {};
   }
+
+  Result<void> test_place(DiskLocation at, std::uint64_t slot_bytes, Done<void> done) override {
+    if (const auto usable = check_usable(counters_.online); !usable) return usable;
+    if (counters_.place_tests_pending >= kPlaceTestsMax) {
+      return make_error(Errc::no_space, "as many tests of places as there can be are under way");
+    }
+    ++counters_.place_tests_pending;
+    loop_.send(PlaceTestCommand{at, slot_bytes, std::move(done), {}});
+    return {};
+  }
+  std::vector<BadPlace> bad_places() const override { return bad_before_; }
 
   Result<void> scrub(const Scrub& scrub, Done<void> done) override {
     if (const auto usable = check_usable(counters_.readable); !usable) return usable;
@@ -275,6 +288,8 @@ class DiskRecordStore final : public RecordStore {
   StoreDirectory directory_;
   std::unique_ptr<Segments> segments_;
   Erasures erasures_;
+  BadPlaces bad_;
+  const std::vector<BadPlace> bad_before_;
   std::unique_ptr<Index> index_;
   std::vector<IndexEntries> recovered_;
   std::unique_ptr<BlockDevice> device_;
@@ -310,6 +325,8 @@ Result<std::unique_ptr<RecordStore>> open_store(const RecordStoreOptions& option
   if (const auto loaded = segments->load(); !loaded) return loaded.error();
   auto erasures = Erasures::open(directory->erased());
   if (!erasures) return erasures.error();
+  auto bad = BadPlaces::open(directory->bad_places());
+  if (!bad) return bad.error();
   auto opened = open_index(*directory, *segments, *erasures, options);
   if (!opened) return opened.error();
   if (const auto pruned = prune(*opened, *segments); !pruned) return pruned.error();
@@ -320,8 +337,8 @@ Result<std::unique_ptr<RecordStore>> open_store(const RecordStoreOptions& option
     return make_error(Errc::invalid, "the device takes fewer files than the capacity has segments");
   }
   return std::unique_ptr<RecordStore>(std::make_unique<DiskRecordStore>(
-      options, std::move(*directory), std::move(segments), std::move(*erasures), std::move(*opened),
-      std::move(*device), std::move(post)));
+      options, std::move(*directory), std::move(segments), std::move(*erasures), std::move(*bad),
+      std::move(*opened), std::move(*device), std::move(post)));
 }
 
 }  // namespace

@@ -100,6 +100,16 @@ class RecordStore {
   // disk: the caller forgets the key and retires the slot).
   virtual Result<void> read(const Read& read, Done<void> done) = 0;
 
+  // Tests a slot that nothing uses, of which a record or a write has failed: a pattern is written
+  // over it and read back, behind all else. `done` says that it holds, and can be used again, or
+  // that it does not: then it is remembered in the store, durably where that can be had, as one of
+  // bad_places(). Errors now: no_space (busy), unavailable; later: io, corrupt (a bad place),
+  // unavailable (not known).
+  virtual Result<void> test_place(DiskLocation at, std::uint64_t slot_bytes, Done<void> done) = 0;
+  // What was found before this process, and is not to be used. Before anything is submitted; of one
+  // that comes late, once it is online.
+  virtual std::vector<BadPlace> bad_places() const = 0;
+
   // Removes index entries; `done` after they are gone and any write of them that was under way has
   // ended, when their slots may be written again. Bounded by the caller, who erases what it knows
   // to be indexed. Errors later: unavailable (offline; the entries go before the store is online

@@ -55,6 +55,53 @@ TEST(DiskSpace, RetiredSlotIsNeverGivenOutAndKeepsItsSegment) {
   EXPECT_EQ(slots, 14);
 }
 
+TEST(DiskSpace, BadPlaceIsLeftOutOfEverySlotSize) {
+  DiskSpace space(1_MiB, 1_MiB);
+  space.mark_bad({0, 4_KiB + 5 * 64_KiB, 64_KiB});
+  std::set<std::uint32_t> given;
+  while (const auto at = space.allocate(64_KiB)) given.insert(at->slot);
+  EXPECT_EQ(given.size(), 14U);
+  EXPECT_FALSE(given.contains(5));
+  for (const std::uint32_t slot : given) space.free({0, slot});
+  given.clear();
+  while (const auto at = space.allocate(128_KiB)) given.insert(at->slot);
+  EXPECT_EQ(given, (std::set<std::uint32_t>{0, 1, 3, 4, 5, 6}));
+  EXPECT_EQ(space.bad_bytes(), 64_KiB);
+}
+
+TEST(DiskSpace, SlotThatIsFoundBadInUseIsLeftOutOnceItIsFree) {
+  DiskSpace space(1_MiB, 1_MiB);
+  const auto at = space.allocate(64_KiB);
+  space.mark_bad({at->segment, 4_KiB + at->slot * 64_KiB, 64_KiB});
+  EXPECT_EQ(space.bytes_in_use(), 64_KiB);
+  space.free(*at);
+  EXPECT_EQ(space.bytes_in_use(), 0U);
+  for (int i = 0; i < 14; ++i) EXPECT_NE(space.allocate(64_KiB), at);
+  EXPECT_FALSE(space.allocate(64_KiB));
+}
+
+TEST(DiskSpace, RecordInABadPlaceIsNotClaimed) {
+  DiskSpace space(2_MiB, 1_MiB);
+  space.mark_bad({1, 4_KiB, 64_KiB});
+  EXPECT_TRUE(space.claim({1, 1}, 64_KiB));
+  EXPECT_EQ(space.claim({1, 0}, 64_KiB).error().code, Errc::corrupt);
+}
+
+TEST(DiskSpace, SegmentWithoutAGoodSlotIsPassedOver) {
+  DiskSpace space(2_MiB, 1_MiB);
+  space.mark_bad({0, 4_KiB, 1_MiB - 4_KiB});
+  const auto at = space.allocate(512_KiB);
+  ASSERT_TRUE(at);
+  EXPECT_EQ(at->segment, 1U);
+  EXPECT_FALSE(space.allocate(512_KiB));
+}
+
+TEST(DiskSpace, BadPlacePastTheCapacityIsNoFault) {
+  DiskSpace space(1_MiB, 1_MiB);
+  space.mark_bad({7, 4_KiB, 64_KiB});
+  EXPECT_TRUE(space.allocate(64_KiB));
+}
+
 TEST(DiskSpace, ClaimRefusesWhatCannotBe) {
   DiskSpace space(2_MiB, 1_MiB);
   EXPECT_TRUE(space.claim({1, 3}, 64_KiB));

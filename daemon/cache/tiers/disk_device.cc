@@ -6,6 +6,7 @@
 #include "core/base/points.h"
 #include "core/base/prefetch.h"
 #include "daemon/limits.h"
+#include "storage/index/segments.h"
 
 namespace kvtier::daemon {
 
@@ -104,6 +105,40 @@ void DiskDevice::erased(const std::vector<DiskLocation>& slots, const Result<voi
       space_.retire(at);
     }
   }
+}
+
+void DiskDevice::leave_out_bad_places() {
+  for (const storage::BadPlace& place : store_->bad_places()) space_.mark_bad(place);
+}
+
+void DiskDevice::doubt(DiskLocation at, std::function<void()> done) {
+  const std::uint64_t slot_bytes = space_.slot_bytes_of(at.segment);
+  began();
+  const auto asked = store_->test_place(
+      at, slot_bytes, [this, at, done = std::move(done)](const Result<void>& result) {
+        ended();
+        tested(at, result);
+        done();
+      });
+  if (asked) return;
+  ended();
+  space_.retire(at);
+}
+
+void DiskDevice::doubt(DiskLocation at, std::vector<Key> keys, std::function<void()> done) {
+  began();
+  store_->erase(std::move(keys), [this, at, done = std::move(done)](const Result<void>& result) {
+    ended();
+    if (result) return doubt(at, done);
+    space_.retire(at);
+  });
+}
+
+void DiskDevice::tested(DiskLocation at, const Result<void>& result) {
+  KVTIER_POINT("daemon.disk.tested");
+  if (!result && result.error().code == Errc::unavailable) return space_.retire(at);
+  if (!result) space_.mark_bad(storage::place_of(at, space_.slot_bytes_of(at.segment)));
+  space_.free(at);
 }
 
 void DiskDevice::watch(DiskLocation at) {

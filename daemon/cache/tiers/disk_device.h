@@ -80,6 +80,15 @@ class DiskDevice {
       std::vector<Key> keys, std::vector<storage::DiskLocation> slots,
       std::function<void()> done = [] {});
 
+  // Those that the store remembers; before any block is taken over.
+  void leave_out_bad_places();
+  // A slot without a block, of which a record or a write has failed: it is tested, and is free
+  // then, which `done` is told, or bad for good. What cannot be tested now is not used until a
+  // restart.
+  void doubt(storage::DiskLocation at, std::function<void()> done);
+  // The same once these index entries are gone.
+  void doubt(storage::DiskLocation at, std::vector<Key> keys, std::function<void()> done);
+
   // From watch() to unwatch(), which says whether the slot kept its block all the time. At most
   // storage::kScrubsMax slots at a time.
   void watch(storage::DiskLocation at);
@@ -105,6 +114,7 @@ class DiskDevice {
     storage::DiskLocation at;
     bool disturbed = false;
   };
+  void tested(storage::DiskLocation at, const Result<void>& result);
   void erased(const std::vector<storage::DiskLocation>& slots, const Result<void>& result);
 
   Options options_;

@@ -107,9 +107,7 @@ void DiskDevices::erase_for_good(const std::vector<storage::Erasure>& what) {
 void DiskDevices::retire(BlockId id, Removal why) {
   const Key key = catalogue_.block(id).key;
   const Place at = unplace(id, why);
-  DiskDevice& on = *devices_[device_of(at)];
-  on.space().retire(location_of(at));
-  on.erase({key}, {}, [this] { on_room(); });
+  devices_[device_of(at)]->doubt(location_of(at), {key}, [this] { on_room(); });
   KVTIER_POINT("daemon.disk.retired");
 }
 

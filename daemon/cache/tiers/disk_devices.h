@@ -73,7 +73,7 @@ class DiskDevices {
   // None of it comes back from any of them, whether its blocks are known or not: older copies may
   // lie in slots that were given up (RecordStore::erase_for_good).
   void erase_for_good(const std::vector<storage::Erasure>& what);
-  // As forget(), for one whose record does not hold: its slot is not used again.
+  // As forget(), for one whose record does not hold: its slot is tested before it is used again.
   void retire(BlockId id, Removal why);
   // Takes a block that nobody holds from its slot, which is the caller's from now on.
   Place unplace(BlockId id, Removal why);

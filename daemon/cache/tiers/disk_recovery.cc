@@ -127,6 +127,7 @@ void DiskRecovery::begin_late(std::uint32_t number) {
   DiskDevice& on = devices_[number];
   late_[number] = storage::DiskState::online;
   on.set_why("its blocks are being taken over");
+  on.leave_out_bad_places();
   const auto namespaces = on.store().namespaces();
   for (const auto& [id, encoded] : *namespaces) on_late_namespace(encoded);
   take_over_late(number);
@@ -179,6 +180,7 @@ Result<void> DiskRecovery::take_over_all(std::uint32_t number, std::vector<Recov
     unusable.push_back(entry.identity.key);
   };
   DiskDevice& on = devices_[number];
+  on.leave_out_bad_places();
   MemoryAhead ahead(catalogue_);
   std::size_t next_progress = order.size();
   // A piece is taken over while what the next will read is on its way from memory.

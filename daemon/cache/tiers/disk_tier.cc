@@ -61,7 +61,7 @@ Result<void> DiskTier::read(BlockId id, Place to, std::function<void(Result<void
           on.counts.read_us.add(static_cast<std::uint64_t>(
               std::chrono::duration_cast<std::chrono::microseconds>(now_() - began).count()));
         } else if (result.error().code != Errc::unavailable) {
-          // Forgotten, so that it is not asked for again, and its slot is not used again.
+          // Forgotten, so that it is not asked for again, and its slot is tested.
           ++counts_.failures;
           ++(result.error().code == Errc::corrupt ? on.counts.corrupt : on.counts.failures);
           spdlog::warn("disk tier: block {} did not hold: {}", to_hex(catalogue_.block(id).key),

@@ -7,7 +7,8 @@
 // A block whose record a failed sync left in doubt is on disk no more, and is written again where
 // it is in the host tier too.
 // A block being read holds its disk placement, so its slot is not written meanwhile. A record that
-// does not hold is forgotten and its slot never used again; one that cannot be reached now stays.
+// does not hold is forgotten, and its slot tested before it is used again; one that cannot be
+// reached now stays.
 #pragma once
 
 #include <cstdint>
@@ -55,7 +56,7 @@ class DiskTier {
   // Reads the block's record and checks it; one that does not hold is forgotten. Errors now:
   // not_found (not on disk), no_space (busy), unavailable; later: as RecordStore::scrub().
   Result<void> verify(BlockId id, std::function<void(Result<void>)> done);
-  // Forgets a block whose record did not hold; its slot is not used again. False, and nothing done,
+  // Forgets a block whose record did not hold; its slot is tested. False, and nothing done,
   // where something reads it, which will find the same.
   bool retire(BlockId id, const Error& why);
   // The block in a slot may be evicted, or may be so no more.

@@ -318,7 +318,7 @@ void WriteThrough::not_written(const Writing& done) {
   // or a full index, does not.
   if (code == Errc::io) {
     ++on.counts.failures;
-    on.space().retire(done.slot.at);
+    on.doubt(done.slot.at, [this] { pump(); });
     if (!done.what.failed) return write_again(done.what);
   } else {
     give_back(done.what, done.slot, false);

@@ -213,6 +213,7 @@ Snapshot::DiskView Describer::disk(std::size_t number) const {
   view.corrupt = device.counts.corrupt;
   view.memory_faults = stats.memory_faults;
   view.given_up = stats.records_given_up;
+  view.bad_bytes = device.space().bad_bytes();
   view.index_memory_bytes = stats.index_memory_bytes;
   view.read_us = device.counts.read_us;
   view.write_us = device.counts.write_us;

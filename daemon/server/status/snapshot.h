@@ -54,7 +54,7 @@ struct Snapshot {
     std::uint64_t used_bytes = 0, taken_bytes = 0, cap_bytes = 0, file_bytes = 0, blocks = 0;
     std::uint64_t capacity_bytes = 0;  // as configured
     std::uint64_t bytes_written = 0, bytes_written_per_day = 0, records_read = 0, bytes_read = 0;
-    std::uint64_t failures = 0, corrupt = 0, memory_faults = 0, given_up = 0;
+    std::uint64_t failures = 0, corrupt = 0, memory_faults = 0, given_up = 0, bad_bytes = 0;
     std::uint64_t index_memory_bytes = 0;
     Histogram read_us, write_us;
     std::chrono::milliseconds stuck_for{};

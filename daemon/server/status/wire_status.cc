@@ -98,6 +98,7 @@ void render(const Snapshot::DiskView& disk, wire::Status::Disk::Builder out) {
   out.setFailures(disk.failures);
   out.setCorrupt(disk.corrupt);
   out.setGivenUp(disk.given_up);
+  out.setBadBytes(disk.bad_bytes);
 }
 
 void render(const Snapshot::TenantView& tenant, wire::Tenant::Builder out) {

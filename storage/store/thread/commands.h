@@ -30,6 +30,12 @@ struct ScrubCommand {
   std::chrono::steady_clock::time_point since = {};
   std::uint32_t part = 0;  // of the memory for scrubs, once it is started
 };
+struct PlaceTestCommand {
+  DiskLocation at;
+  std::uint64_t slot_bytes = 0;
+  RecordStore::Done<void> done;
+  std::chrono::steady_clock::time_point since = {};
+};
 // An erase that is done when its commit and every write it overtook are: their slots are the
 // caller's then.
 struct PendingErase {
@@ -89,10 +95,10 @@ struct ChecksumCommand {
   Result<void> result;
 };
 struct CloseCommand {};
-using StoreCommand =
-    std::variant<ReadCommand, WriteCommand, ScrubCommand, EraseCommand, EraseForGoodCommand,
-                 TouchCommand, NamespaceCommand, FlushCommand, RegisterCommand, PopulatedCommand,
-                 ForgetCommand, HealthCommand, LostCommand, ChecksumCommand, CloseCommand>;
+using StoreCommand = std::variant<ReadCommand, WriteCommand, ScrubCommand, PlaceTestCommand,
+                                  EraseCommand, EraseForGoodCommand, TouchCommand, NamespaceCommand,
+                                  FlushCommand, RegisterCommand, PopulatedCommand, ForgetCommand,
+                                  HealthCommand, LostCommand, ChecksumCommand, CloseCommand>;
 
 // Shared with the control thread.
 struct StoreCounters {
@@ -101,7 +107,7 @@ struct StoreCounters {
   std::atomic<std::uint64_t> records_written = 0, bytes_written = 0, write_failures = 0,
                              records_given_up = 0;
   std::atomic<std::uint64_t> reads_pending = 0, writes_pending = 0, stamps_pending = 0;
-  std::atomic<std::uint32_t> scrubs_pending = 0;
+  std::atomic<std::uint32_t> scrubs_pending = 0, place_tests_pending = 0;
   // Allocated for the index's files, and for the index in memory, a moment ago.
   std::atomic<std::uint64_t> index_bytes = 0, index_memory_bytes = 0;
   std::atomic<bool> online = true, readable = true;

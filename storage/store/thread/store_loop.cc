@@ -10,12 +10,16 @@ namespace kvtier::storage {
 
 StoreLoop::StoreLoop(const RecordStoreOptions& options, StoreDirectory& directory,
                      BlockDevice& device, Index& index, Segments& segments, Erasures& erasures,
-                     StoreCounters& counters, RecordStore::Post post)
+                     BadPlaces& bad, StoreCounters& counters, RecordStore::Post post)
     : directory_(directory),
       index_(index),
       shared_(options, device, counters, std::move(post)),
       availability_(shared_, {.fail_queued = [this](const Error& why) { fail_queued(why); },
-                              .fail_writes = [this](const Error& why) { writes_.fail_queued(why); },
+                              .fail_writes =
+                                  [this](const Error& why) {
+                                    writes_.fail_queued(why);
+                                    place_tests_.fail_queued(why);
+                                  },
                               .look = [this] { return look(); },
                               .probe = [this](DiskState now) { return probe(now); }}),
       files_(shared_, availability_, segments),
@@ -25,6 +29,7 @@ StoreLoop::StoreLoop(const RecordStoreOptions& options, StoreDirectory& director
       extents_(shared_, workers_),
       reads_(shared_, availability_, extents_, files_, workers_),
       scrubs_(shared_, availability_, extents_.numbers(), files_, workers_),
+      place_tests_(shared_, availability_, extents_.numbers(), files_, bad),
       writes_(shared_,
               {availability_, extents_, files_, changes_, erases_, flushes_, unsynced_, workers_}),
       workers_(options.checksum_threads) {
@@ -54,9 +59,9 @@ void StoreLoop::run() {
 }
 
 bool StoreLoop::is_over() const {
-  return shared_.closing && reads_.is_idle() && scrubs_.is_idle() && writes_.is_idle() &&
-         erases_.pending() == 0 && !extents_.is_populating() && flushes_.is_idle() &&
-         shared_.device.in_flight() == 0;
+  return shared_.closing && reads_.is_idle() && scrubs_.is_idle() && place_tests_.is_idle() &&
+         writes_.is_idle() && erases_.pending() == 0 && !extents_.is_populating() &&
+         flushes_.is_idle() && shared_.device.in_flight() == 0;
 }
 
 void StoreLoop::take_commands() {
@@ -106,7 +111,9 @@ void StoreLoop::start_transfers() {
   shared_.device.submit();
   writes_.seal_ahead();
   writes_.start(reads_.is_waiting());
-  scrubs_.start(reads_.is_waiting() || writes_.is_waiting());
+  const bool others_wait = reads_.is_waiting() || writes_.is_waiting();
+  scrubs_.start(others_wait);
+  place_tests_.start(others_wait);
   shared_.device.submit();
 }
 
@@ -119,6 +126,7 @@ void StoreLoop::settle(const BlockDevice::Completion& completion) {
   if (const auto at = writes_.land(completion)) {
     return availability_.transfer_ended(Transfer::write, completion, *at);
   }
+  if (place_tests_.land(completion)) return;
   auto at = reads_.land(completion);
   if (!at) at = scrubs_.land(completion);
   KVTIER_CHECK(at);
@@ -129,11 +137,13 @@ void StoreLoop::end_landed() {
   reads_.end_landed();
   writes_.end_landed();
   scrubs_.end_landed();
+  place_tests_.end_landed();
 }
 
 void StoreLoop::fail_queued(const Error& why) {
   reads_.fail_queued(why);
   scrubs_.fail_queued(why);
+  place_tests_.fail_queued(why);
   writes_.fail_queued(why);
 }
 

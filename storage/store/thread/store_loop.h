@@ -13,6 +13,7 @@
 #include "storage/store/thread/erases.h"
 #include "storage/store/thread/flushes.h"
 #include "storage/store/thread/index_changes.h"
+#include "storage/store/thread/place_tests.h"
 #include "storage/store/thread/reads.h"
 #include "storage/store/thread/ring_extents.h"
 #include "storage/store/thread/scrubs.h"
@@ -27,8 +28,8 @@ class StoreLoop {
  public:
   // All outlive the loop, and all but the counters are the loop's alone while run() runs.
   StoreLoop(const RecordStoreOptions& options, StoreDirectory& directory, BlockDevice& device,
-            Index& index, Segments& segments, Erasures& erasures, StoreCounters& counters,
-            RecordStore::Post post);
+            Index& index, Segments& segments, Erasures& erasures, BadPlaces& bad,
+            StoreCounters& counters, RecordStore::Post post);
 
   // Any thread.
   void send(StoreCommand command) { shared_.inbox.send(std::move(command)); }
@@ -40,6 +41,7 @@ class StoreLoop {
   void take(ReadCommand&& command) { reads_.take(std::move(command)); }
   void take(WriteCommand&& command) { writes_.take(std::move(command)); }
   void take(ScrubCommand&& command) { scrubs_.take(std::move(command)); }
+  void take(PlaceTestCommand&& command) { place_tests_.take(std::move(command)); }
   void take(EraseCommand&& command);
   void take(EraseForGoodCommand&& command) { changes_.erase_for_good(std::move(command.what)); }
   void take(TouchCommand&& command);
@@ -74,6 +76,7 @@ class StoreLoop {
   RingExtents extents_;
   Reads reads_;
   Scrubs scrubs_;
+  PlaceTests place_tests_;
   Writes writes_;
   Workers workers_;  // last: they end before what they report to
 };

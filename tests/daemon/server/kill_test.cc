@@ -27,7 +27,7 @@ constexpr Point kPoints[] = {
     {"daemon.segment.emptied", 2},      {"daemon.stamps.sent", 1},
     {"daemon.flush.sent", 12},          {"daemon.flush.done", 12},
     {"daemon.namespace.remembered", 2}, {"daemon.scrub.started", 40},
-    {"daemon.disk.retired", 3},
+    {"daemon.disk.retired", 3},         {"daemon.disk.tested", 3},
 };
 // Passed by a daemon whose memory is kept.
 constexpr Point kKeptPoints[] = {

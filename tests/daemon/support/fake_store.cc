@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/check.h"
+#include "storage/index/segments.h"
 
 namespace kvtier::daemon::testing {
 
@@ -150,6 +151,20 @@ Result<void> FakeStore::scrub(const Scrub& scrub, Done<void> done) {
   if (!online_) return make_error(Errc::unavailable, "taken away by the test");
   start({{Asked::What::scrub, true, 0, {scrub.key}, {}, 0, 0}, {}, {}, scrub, std::move(done)});
   return {};
+}
+
+Result<void> FakeStore::test_place(storage::DiskLocation at, std::uint64_t slot_bytes,
+                                   Done<void> done) {
+  if (!tests_places || !online_) return make_error(Errc::unavailable, "no place can be tested");
+  place_tests_.emplace_back(storage::place_of(at, slot_bytes), std::move(done));
+  return {};
+}
+
+storage::BadPlace FakeStore::end_place_test(const Result<void>& result) {
+  auto [place, done] = std::move(place_tests_.front());
+  place_tests_.pop_front();
+  done(result);
+  return place;
 }
 
 void FakeStore::erase(std::vector<Key> keys, Done<void> done) {

@@ -71,6 +71,15 @@ class FakeStore final : public storage::RecordStore {
   void forget_extent(storage::ExtentId extent, std::function<void()> done) override;
   Result<void> write(const Write& write, Done<void> done) override;
   Result<void> read(const Read& read, Done<void> done) override;
+  // Whether places can be tested; then the test says how each ends, oldest first.
+  bool tests_places = false;
+  std::vector<storage::BadPlace> bad;
+  Result<void> test_place(storage::DiskLocation at, std::uint64_t slot_bytes,
+                          Done<void> done) override;
+  std::vector<storage::BadPlace> bad_places() const override { return bad; }
+  // Which place it was.
+  storage::BadPlace end_place_test(const Result<void>& result);
+  std::size_t place_tests() const noexcept { return place_tests_.size(); }
   void erase(std::vector<Key> keys, Done<void> done) override;
   void erase_for_good(std::vector<storage::Erasure> what) override {
     erased_for_good_.insert(erased_for_good_.end(), what.begin(), what.end());
@@ -127,6 +136,7 @@ class FakeStore final : public storage::RecordStore {
   std::map<Key, storage::DiskEntry> index_;
   std::map<NamespaceId, std::vector<std::byte>> namespaces_;
   std::vector<storage::Erasure> erased_for_good_;
+  std::deque<std::pair<storage::BadPlace, Done<void>>> place_tests_;
   bool late_ = false, came_ = false;
   std::deque<storage::DiskEntry> left_;  // to be recovered late, newest first
 };

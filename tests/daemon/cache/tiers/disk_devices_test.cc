@@ -1,6 +1,7 @@
 // Which device can be used, what lies on it, and how much of it is whose.
 #include "daemon/cache/tiers/disk_devices.h"
 
+#include "storage/index/segments.h"
 #include "tests/daemon/support/cache_parts.h"
 
 namespace kvtier::daemon::testing {
@@ -57,7 +58,40 @@ TEST_F(DiskDevicesTest, a_forgotten_block_counts_for_nobody_and_its_slot_is_free
   EXPECT_EQ(room, 1);
 }
 
-TEST_F(DiskDevicesTest, the_slot_of_a_record_that_does_not_hold_is_not_used_again) {
+TEST_F(DiskDevicesTest, a_slot_whose_record_did_not_hold_is_used_again_once_it_was_tested) {
+  parts.stores[0].tests_places = true;
+  const BlockId id = put(blocks[0], 0);
+  const auto at = location_of(devices.place_of(id));
+  devices.retire(id, Removal::corrupt);
+  EXPECT_EQ(parts.stores[0].place_tests(), 0U) << "before the index has forgotten the record";
+  parts.stores.complete_all();
+  ASSERT_EQ(parts.stores[0].place_tests(), 1U);
+  EXPECT_NE(devices[0].space().allocate(kRecordBytes), at) << "not while it is tested";
+  EXPECT_EQ(parts.stores[0].end_place_test({}), storage::place_of(at, kRecordBytes));
+  EXPECT_EQ(room, 1);
+  EXPECT_EQ(devices[0].space().bad_bytes(), 0U);
+  EXPECT_EQ(devices[0].space().allocate(kRecordBytes), at);
+}
+
+TEST_F(DiskDevicesTest, a_place_that_does_not_hold_is_left_out_for_good_and_is_told_of) {
+  parts.stores[0].tests_places = true;
+  const BlockId id = put(blocks[0], 0);
+  const auto at = location_of(devices.place_of(id));
+  devices.retire(id, Removal::io);
+  parts.stores.complete_all();
+  parts.stores[0].end_place_test(make_error(Errc::io, "planted"));
+  EXPECT_EQ(devices[0].space().bad_bytes(), kRecordBytes);
+  EXPECT_EQ(devices[0].space().bytes_in_use(), 0U);
+  EXPECT_NE(devices[0].space().allocate(kRecordBytes), at);
+}
+
+TEST_F(DiskDevicesTest, what_the_store_remembers_as_bad_is_not_given_out) {
+  parts.stores[0].bad = {storage::place_of({0, 0}, kRecordBytes)};
+  devices[0].leave_out_bad_places();
+  EXPECT_EQ(devices[0].space().allocate(kRecordBytes), (storage::DiskLocation{0, 1}));
+}
+
+TEST_F(DiskDevicesTest, a_slot_that_cannot_be_tested_is_not_used_again) {
   const BlockId id = put(blocks[0], 0);
   const auto at = location_of(devices.place_of(id));
   devices.retire(id, Removal::corrupt);
