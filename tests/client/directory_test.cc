@@ -17,7 +17,7 @@ Key key_number(std::uint64_t n) {
 
 DirectoryWriter make_directory(std::uint64_t blocks_max) {
   const std::array<std::byte, 16> boot_id{};
-  return std::move(DirectoryWriter::create(blocks_max, boot_id).value());
+  return DirectoryWriter::create(blocks_max, boot_id).value();
 }
 
 // Numbers are keys' own numbers here.
@@ -140,7 +140,7 @@ TEST(Directory, KeysAlikeInWhatIsKeptStayBlocksOfTheirOwn) {
 }
 
 TEST(Directory, AForeignDescriptorIsRefused) {
-  auto fd = std::move(make_memfd("not-a-directory", 1 << 16).value());
+  auto fd = make_memfd("not-a-directory", 1 << 16).value();
   EXPECT_EQ(DirectoryView::map(fd.get(), 1 << 16).error().code, Errc::malformed);
   auto writer = make_directory(100);
   EXPECT_FALSE(DirectoryView::map(writer.fd(), writer.bytes() - 8));

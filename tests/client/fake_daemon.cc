@@ -31,13 +31,13 @@ FakeDaemon::FakeDaemon(std::uint64_t slot_bytes)
   folder_ = pattern;
   path_ = folder_ / "daemon.sock";
   for (std::size_t i = 0; i < 2; ++i) {
-    extent_fds_[i] = std::move(make_memfd("fake-extent", kSlots * slot_bytes).value());
-    extents_[i] = std::move(
+    extent_fds_[i] = make_memfd("fake-extent", kSlots * slot_bytes).value();
+    extents_[i] = 
         Mapping::map(extent_fds_[i].get(), kSlots * slot_bytes, Mapping::Access::read_write)
-            .value());
+            .value();
   }
   const std::array<std::byte, 16> boot_id{};
-  directory_ = std::move(DirectoryWriter::create(1024, boot_id).value());
+  directory_ = DirectoryWriter::create(1024, boot_id).value();
   listener_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

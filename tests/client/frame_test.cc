@@ -66,7 +66,7 @@ std::vector<std::byte> hello_bytes() {
 TEST(Frames, ArriveAsTheyWereSent) {
   Sockets sockets;
   FrameWriter writer(1 << 20);
-  auto memory = std::move(make_memfd("passed", 4096).value());
+  auto memory = make_memfd("passed", 4096).value();
   push_hello(writer);
   push_hello(writer, std::move(memory));
   ASSERT_TRUE(writer.send(sockets.ours.get()));
@@ -122,12 +122,12 @@ TEST(Frames, TooManyDescriptorsAreRefused) {
   Sockets sockets;
   for (int i = 0; i < 2; ++i) {
     FrameWriter writer(1 << 20);
-    push_hello(writer, std::move(make_memfd("extra", 4096).value()));
+    push_hello(writer, make_memfd("extra", 4096).value());
     ASSERT_TRUE(writer.send(sockets.ours.get()));
   }
   // Says it brings none, and brings one.
   auto bytes = bytes_of({kFrameMagic, 8, 0, 0}, 8);
-  auto memory = std::move(make_memfd("smuggled", 4096).value());
+  auto memory = make_memfd("smuggled", 4096).value();
   iovec from{bytes.data(), bytes.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr message{};

@@ -11,7 +11,7 @@ class LayerStoreTest : public ClientTest {
     for (std::size_t i = 0; i < pages.memory.size(); ++i)
       std::ranges::fill(pages.memory[i], std::byte(0x40 + i));
   }
-  LayerStore begin() { return std::move(cache->begin_store(prefix, 0, pages.pages()).value()); }
+  LayerStore begin() { return cache->begin_store(prefix, 0, pages.pages()).value(); }
   void hand_over_all(LayerStore& store) {
     for (std::uint32_t layer = 0; layer < ns.layers; ++layer) ASSERT_TRUE(store.layer(layer));
   }
@@ -128,7 +128,7 @@ TEST_F(LayerStoreTest, ManyMayBeUnderWayAtATime) {
   Prefix other(ns);
   ASSERT_TRUE(other.append(prompt_of(64, 7000)));
   LayerStore one = begin();
-  LayerStore two = std::move(cache->begin_store(other, 0, pages.pages()).value());
+  LayerStore two = cache->begin_store(other, 0, pages.pages()).value();
   for (std::uint32_t layer = 0; layer < ns.layers; ++layer) {
     ASSERT_TRUE(one.layer(layer));
     ASSERT_TRUE(two.layer(layer));

@@ -23,7 +23,7 @@ class LeaseAsyncTest : public ClientTest {
     return prefix;
   }
   Lease ask(Deadline deadline = soon()) {
-    return std::move(cache->lease_async(prefix_of(prompt), {0, 4}, deadline).value());
+    return cache->lease_async(prefix_of(prompt), {0, 4}, deadline).value();
   }
   std::uint64_t last_lease() {
     return daemon.with([](auto& s) { return s.last_lease; });
@@ -125,7 +125,7 @@ TEST_F(LeaseAsyncTest, WithoutADaemonItIsLostAtOnce) {
   daemon.hang_up();
   auto alone = Client::start({.socket = "/nowhere/kvtierd.sock"}).value();
   auto of = alone->open(ns).value();
-  Lease lease = std::move(of->lease_async(prefix_of(prompt), {0, 4}, soon()).value());
+  Lease lease = of->lease_async(prefix_of(prompt), {0, 4}, soon()).value();
   ASSERT_TRUE(readable(lease.event_fd().value(), kSoon));
   EXPECT_EQ(lease.error()->code, Errc::unavailable);
 }
@@ -155,7 +155,7 @@ TEST_F(LeaseAsyncTest, ACallbackMayLoadAskAgainAndLetItsLeaseGo) {
   auto lease = std::make_shared<std::optional<Lease>>(ask());
   auto next = std::make_shared<std::optional<Lease>>();
   (*lease)->on_settled([&, lease, next] {
-    load.emplace(std::move((*lease)->load_into(pages.pages()).value()));
+    load.emplace((*lease)->load_into(pages.pages()).value());
     next->emplace(ask());
     (*next)->on_settled([&] { again = true; });
     lease->reset();

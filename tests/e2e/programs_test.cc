@@ -117,7 +117,7 @@ TEST_F(Programs, wrong_usage_exits_2_and_a_missing_daemon_exits_3_with_the_mend)
 }
 
 TEST_F(Programs, a_plan_knows_the_daemons_tiers_and_what_a_block_takes_in_them) {
-  const auto plan = [this](const std::string& more) {
+  const auto plan = [](const std::string& more) {
     return run(std::string(KVTIER_ENGINE) + " plan --model " + KVTIER_MODEL + " --context 1024 " +
                more);
   };

@@ -21,8 +21,8 @@ class SharedRecord {
  public:
   explicit SharedRecord(std::size_t bytes)
       : bytes_(bytes),
-        memory_(std::move(*make_memfd("record", bytes))),
-        theirs_(std::move(*Mapping::map(memory_.get(), bytes, Mapping::Access::read_write))) {
+        memory_(*make_memfd("record", bytes)),
+        theirs_(*Mapping::map(memory_.get(), bytes, Mapping::Access::read_write)) {
     void* const at =
         ::mmap(nullptr, bytes + 2 * kGuard, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     EXPECT_NE(at, MAP_FAILED);

@@ -33,9 +33,9 @@ class BlockDeviceTest : public ::testing::TestWithParam<Kind> {
     auto device = GetParam().make({.depth = 16, .files = 64, .buffers = 8});
     if (!device) GTEST_SKIP() << device.error().message;
     device_ = std::move(*device);
-    memory_fd_ = std::move(*make_memfd("buffer", kMemoryBytes));
+    memory_fd_ = *make_memfd("buffer", kMemoryBytes);
     mapping_ =
-        std::move(*Mapping::map(memory_fd_.get(), kMemoryBytes, Mapping::Access::read_write));
+        *Mapping::map(memory_fd_.get(), kMemoryBytes, Mapping::Access::read_write);
     ASSERT_TRUE(device_->add_buffer(BufferId(0), mapping_.bytes()));
     device_->pin_buffer(BufferId(0));
     ASSERT_TRUE(device_->open_file(FileId(3), make_file("a")));
@@ -226,8 +226,8 @@ TEST(ThrottledDevice, TakesAtLeastTheTimeOfItsRateAndLatency) {
   const auto path = directory.path() / "a";
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   ASSERT_EQ(::posix_fallocate(fd.get(), 0, 1_MiB), 0);
-  auto memory = std::move(*make_memfd("buffer", 1_MiB));
-  auto mapping = std::move(*Mapping::map(memory.get(), 1_MiB, Mapping::Access::read_write));
+  auto memory = *make_memfd("buffer", 1_MiB);
+  auto mapping = *Mapping::map(memory.get(), 1_MiB, Mapping::Access::read_write);
   auto device =
       make_throttled_device(make_thread_device({.depth = 16, .files = 4, .buffers = 4}),
                             {.bytes_per_s = 16_MiB, .latency = std::chrono::milliseconds(20)});

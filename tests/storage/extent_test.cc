@@ -16,7 +16,7 @@ namespace {
 constexpr Extent::Shape kShape{1_MiB, 64_KiB};
 
 std::unique_ptr<Extent> make_extent(MemfdOptions options = {}) {
-  return std::move(*make_memfd_extents(Tier::device, options)->create(ExtentId(5), kShape));
+  return *make_memfd_extents(Tier::device, options)->create(ExtentId(5), kShape);
 }
 
 UniqueFd copy_of(int fd) {
@@ -83,7 +83,7 @@ TEST(MemfdExtents, NobodyWhoIsGivenItCanSealItFurther) {
 
 TEST(MemfdExtents, MemoryOfAnEarlierReleaseIsSealedAsItIsAdopted) {
   const auto extent = make_extent();
-  UniqueFd open = std::move(make_memfd("earlier", 1_MiB, Seals::open).value());
+  UniqueFd open = make_memfd("earlier", 1_MiB, Seals::open).value();
   const UniqueFd theirs = copy_of(open.get());
   EXPECT_TRUE(adopt_memfd_extent(std::move(open), copy_of(extent->table().fd())));
   EXPECT_EQ(::fcntl(theirs.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE), -1);
@@ -91,7 +91,7 @@ TEST(MemfdExtents, MemoryOfAnEarlierReleaseIsSealedAsItIsAdopted) {
 
 TEST(MemfdExtents, MemoryThatNobodyCanMapForWritingIsNotAdopted) {
   const auto extent = make_extent();
-  UniqueFd open = std::move(make_memfd("earlier", 1_MiB, Seals::open).value());
+  UniqueFd open = make_memfd("earlier", 1_MiB, Seals::open).value();
   ASSERT_EQ(::fcntl(open.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE), 0);
   EXPECT_FALSE(adopt_memfd_extent(std::move(open), copy_of(extent->table().fd())));
 }
@@ -125,7 +125,7 @@ TEST(CudaExtents, WhatIsNoGpuMemoryIsNotAdopted) {
   EXPECT_EQ(adopted.error().code, Errc::corrupt);
   EXPECT_NE(adopted.error().message.find("extent 5: its descriptor is of no GPU memory"),
             std::string::npos);
-  auto host = std::move(*make_memfd_extents(Tier::host, {})->create(ExtentId(6), kShape));
+  auto host = *make_memfd_extents(Tier::host, {})->create(ExtentId(6), kShape);
   EXPECT_EQ(
       adopt_cuda_extent(0, copy_of(host->memory_fd()), copy_of(host->table().fd())).error().message,
       "extent 6: its slot table is not of the device tier");

@@ -41,8 +41,8 @@ class ForeignFilesTest : public ::testing::Test {
 
 // The start hung, for whoever opens a FIFO waits for its other end.
 TEST_F(ForeignFilesTest, AFifoInPlaceOfAnyFileIsRefusedByNameAndComesLateWithoutIt) {
-  for (const char* name : {"FORMAT", "LOCK", "ERASED", "segments/000000.seg", "segments/000007.seg",
-                           "index/CURRENT"}) {
+  for (const char* name : {"FORMAT", "LOCK", "ERASED", "BAD", "segments/000000.seg",
+                           "segments/000007.seg", "index/CURRENT"}) {
     SCOPED_TRACE(name);
     options_.directory = directory_.path() / ("store-" + fs::path(name).filename().string());
     fill();
@@ -68,7 +68,7 @@ TEST_F(ForeignFilesTest, ABareDirectoryWithTheMarkIsWaitedForAndNothingIsMadeInI
   const fs::path away = directory_.path() / "away";
   fs::rename(options_.directory, away);
   fs::create_directory(options_.directory);
-  std::ofstream(options_.directory / kNotMountedMark);
+  const std::ofstream mark(options_.directory / kNotMountedMark);
   TestStore late(options_, TestStore::Late::may_be);
   late.watch_health();
   ASSERT_FALSE(late.health().empty());

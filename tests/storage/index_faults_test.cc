@@ -193,10 +193,10 @@ TEST_F(IndexFaultsTest, IndexOfALargerCapacityIsShrunkToTheShareOfALowerOne) {
   larger.check_free_space = false;
   ASSERT_TRUE(TestStore(larger).write(kept, {0, 0}));
   {
-    const auto directory = std::move(*StoreDirectory::open(larger));
-    const auto index = std::move(*Index::open({.directory = directory.index(),
+    const auto directory = *StoreDirectory::open(larger);
+    const auto index = *Index::open({.directory = directory.index(),
                                                .store = directory.id(),
-                                               .bytes_max = index_capacity_bytes(larger)}));
+                                               .bytes_max = index_capacity_bytes(larger)});
     // In the order of their keys, which spares RocksDB most of its sorting.
     std::uint64_t number = 0;
     for (std::uint32_t turn = 0; turn < 900; ++turn) {

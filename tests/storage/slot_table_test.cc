@@ -22,7 +22,7 @@ SlotTable make_table(std::uint32_t slots = 8) {
   header.slots = slots;
   header.slot_bytes = 8_KiB;
   header.extent_bytes = slots * 8_KiB;
-  return std::move(*SlotTable::create(header));
+  return *SlotTable::create(header);
 }
 
 SlotEntry identity(unsigned char first) {
@@ -109,7 +109,7 @@ TEST(SlotTable, AdoptedTableShowsWhatItsCreatorWrote) {
 TEST(SlotTable, SlotSealedByAKilledProcessIsWhole) {
   for (int round = 0; round < 20; ++round) {
     SlotTable table = make_table(1);
-    SlotTable watcher = std::move(*adopt_copy(table));
+    SlotTable watcher = *adopt_copy(table);
     const pid_t child = ::fork();
     if (child == 0) {
       for (unsigned char n = 0;; ++n) {

@@ -131,7 +131,7 @@ TEST(Space, IndexRefusesRecordsBeforeItsFilesPassTheirShare) {
   constexpr std::uint64_t kShare = 33_MiB;
   const auto path = directory.path() / "index";
   Gauge gauge(path);
-  auto index = std::move(*Index::open({.directory = path, .bytes_max = kShare}));
+  auto index = *Index::open({.directory = path, .bytes_max = kShare});
   std::mt19937_64 random(1);
   std::vector<Key> keys;
   std::size_t refused = 0;

@@ -90,7 +90,7 @@ class SessionParts : public ::testing::Test {
   }
   Result<void> map_extent(std::uint32_t id = kExtent, Tier tier = Tier::host) {
     const std::uint64_t slot = RecordLayout::of(test::small_namespace()).record_bytes;
-    UniqueFd memory = std::move(make_memfd("extent", kExtentSlots * slot).value());
+    UniqueFd memory = make_memfd("extent", kExtentSlots * slot).value();
     return event(
         [&](wire::Message::Builder m) {
           auto extent = m.initExtent();
@@ -124,7 +124,7 @@ class SessionParts : public ::testing::Test {
   }
 
   DirectoryWriter directory =
-      std::move(DirectoryWriter::create(16, std::array<std::byte, 16>{}).value());
+      DirectoryWriter::create(16, std::array<std::byte, 16>{}).value();
   UniqueFd daemon;
   wire::FrameReader heard;
   wire::FrameWriter to_client{64U << 20};

@@ -147,7 +147,7 @@ TEST_F(ByLayer, ABlockStoredLayerByLayerIsTheSame) {
   Pages pages;
   pages.pool = &pool.pool();
   pages.numbers = numbers;
-  auto store = std::move(cache->begin_store(prefix, 0, pages, soon()).value());
+  auto store = cache->begin_store(prefix, 0, pages, soon()).value();
   for (std::uint32_t layer = 0; layer + 1 < ns.layers; ++layer) (void)store.layer(layer);
   const bool copied = client->flush(soon()).has_value();
   [[maybe_unused]] const auto written = ::write(told, copied ? "y" : "n", 1);

@@ -90,7 +90,7 @@ TEST(CostModel, TakesNoWayThatIsMoreThanAFewPerCentSlowerThanTheBetter) {
     for (const double noise : {0.0, 0.02, 0.05}) {
       const CostModel model = measured(rate, noise);
       for (std::uint32_t tokens = 512; tokens <= 65536; tokens *= 2) {
-        const double bytes = tokens / 16 * 1048576.0;
+        const double bytes = tokens * (1048576.0 / 16);
         const StepWork work = StepWork::of(0, tokens, 512);
         const double load = kFixed + bytes / rate;
         const double compute = true_compute(work);

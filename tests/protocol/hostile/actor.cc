@@ -46,9 +46,7 @@ void Actor::turn(HostileSession& session) {
     misuse_memory(session);
   } else if (of >= 180 && of < 200) {
     misuse_connection(session);
-  } else if (of >= 200 && of < 206) {
-    administer(session);
-  } else if (who_.administrator && of < 500) {
+  } else if ((of >= 200 && of < 206) || (who_.administrator && of < 500)) {
     administer(session);
   } else {
     say(session);

@@ -109,7 +109,7 @@ TestStore::TestStore(const RecordStoreOptions& options, Late) {
 
 void TestStore::take(Result<std::unique_ptr<RecordStore>> store) {
   auto extents = make_memfd_extents(Tier::host, {});
-  extent_ = std::move(*extents->create(ExtentId(1), {kSlots * kSlotBytes, kSlotBytes}));
+  extent_ = *extents->create(ExtentId(1), {kSlots * kSlotBytes, kSlotBytes});
   if (!store) {
     ADD_FAILURE() << store.error().message;
     std::abort();

@@ -45,8 +45,8 @@ class Parts : public ::testing::Test {
   static constexpr std::uint32_t kSlots = 64;
 
   Parts() {
-    extent = std::move(*make_memfd_extents(Tier::host, {})
-                            ->create(ExtentId(1), {kSlots * kSlotBytes, kSlotBytes}));
+    extent = *make_memfd_extents(Tier::host, {})
+                            ->create(ExtentId(1), {kSlots * kSlotBytes, kSlotBytes});
     extents.add({extent->id(), extent->bytes(), kSlotBytes});
     pump_until([this] { return !extents.is_populating(); });
   }
@@ -152,9 +152,9 @@ class Parts : public ::testing::Test {
     EXPECT_TRUE(made->load());
     return made;
   }();
-  Erasures erasures = std::move(*Erasures::open(new_log()));
-  std::unique_ptr<Index> index = std::move(*Index::open(
-      {scratch.path() / "index", StoreId{}, 32_MiB, Index::Compaction::runs, index_files.env()}));
+  Erasures erasures = *Erasures::open(new_log());
+  std::unique_ptr<Index> index = *Index::open(
+      {scratch.path() / "index", StoreId{}, 32_MiB, Index::Compaction::runs, index_files.env()});
   std::unique_ptr<BlockDevice> device =
       make_faulty_device(make_thread_device({.depth = 64, .files = 16, .buffers = 8}), faults);
   StoreCounters counters;

@@ -40,7 +40,7 @@ TEST_F(RingExtentsTest, OneThatWasNeverThereIsForgottenAtOnce) {
 
 TEST_F(RingExtentsTest, OneThatIsForgottenWhileItGetsItsPagesWaitsForTheWorker) {
   const auto other =
-      std::move(*make_memfd_extents(Tier::host, {})->create(ExtentId(2), {32_MiB, kSlotBytes}));
+      *make_memfd_extents(Tier::host, {})->create(ExtentId(2), {32_MiB, kSlotBytes});
   extents.add({other->id(), other->bytes(), kSlotBytes});
   extents.forget({other->id(), [this] { forgotten = true; }});
   tell();
