@@ -157,6 +157,9 @@ kvt_code kvt_prefix_cover(kvt_prefix* prefix, size_t first, size_t end, const vo
   if (bytes == nullptr) return null_argument("bytes");
   return code_of(prefix->prefix.cover(first, end, {static_cast<const std::byte*>(bytes), count}));
 }
+void kvt_prefix_expect_answer(kvt_prefix* prefix, uint32_t tokens) {
+  prefix->prefix.expect_answer(tokens);
+}
 kvt_code kvt_prefix_truncate(kvt_prefix* prefix, size_t tokens) {
   prefix->prefix.truncate(tokens);
   return KVT_OK;

@@ -38,6 +38,10 @@ void register_prefix(nb::module_& m) {
           "truncate",
           [](PrefixHandle& self, std::size_t tokens) { self.change().truncate(tokens); },
           nb::arg("tokens"))
+      .def(
+          "expect_answer",
+          [](PrefixHandle& self, std::uint32_t tokens) { self.change().expect_answer(tokens); },
+          nb::arg("tokens"))
       .def("copy", [](const PrefixHandle& self) { return PrefixHandle(*self.read()); })
       .def_prop_ro("tokens", [](const PrefixHandle& self) { return self.read()->tokens(); })
       .def_prop_ro("blocks", [](const PrefixHandle& self) { return self.read()->blocks(); })

@@ -16,6 +16,7 @@ struct FilledBlock {
   std::vector<std::byte> proof;
   std::vector<ReservedSlot> slots;  // one a tier, all of one connection
   std::uint32_t prompt_blocks = 0;  // of its sequence, as far as that had come; 0: not known
+  std::uint32_t answer_tokens = 0;  // to be generated behind that; 0: not told
 };
 
 }  // namespace kvtier::session

@@ -270,6 +270,7 @@ class CacheImpl final : public Cache, public std::enable_shared_from_this<CacheI
   void fill(WriteBackJob::Work& work, const Prefix& prefix, std::uint32_t first_block,
             PageTable table, std::optional<Deadline> slots_by) const {
     work.first_block = first_block;
+    work.answer_tokens = prefix.answer_tokens();
     work.slots_by = slots_by;
     if (!slots_by && parts_.slot_wait.count() > 0) work.slots_by = Clock::now() + parts_.slot_wait;
     const auto keys = prefix.keys().subspan(first_block, work.blocks);

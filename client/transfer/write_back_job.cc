@@ -90,6 +90,7 @@ void WriteBackJob::commit(std::uint32_t block, Slots slots) {
       ns_, key_of(block), parent_of(block), work_.first_block + block, {proof.begin(), proof.end()},
       {}};
   filled.prompt_blocks = work_.first_block + static_cast<std::uint32_t>(work_.keys.size());
+  filled.answer_tokens = work_.answer_tokens;
   // The host's first: kvtierd takes a slot that it cannot read only beside one that it can.
   for (auto* slot : {&slots.host, &slots.device}) {
     if (*slot) filled.slots.push_back(std::move(**slot));

@@ -32,6 +32,7 @@ class WriteBackJob : public CopyJob {
   struct Work {
     std::uint32_t first_block = 0;
     std::uint32_t blocks = 0;  // taken from the budget
+    std::uint32_t answer_tokens = 0;
     // Until when a block without a slot waits for one; none: as long as it may linger.
     std::optional<Deadline> slots_by;
     Key before;             // the first block's parent

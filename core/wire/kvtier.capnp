@@ -57,12 +57,10 @@ struct Message {
     sessions @39 :Void;          # answered by sessionsReply
     sessionsReply @40 :List(SessionInfo);
 
-    # Event, id 0: this handle's namespace was invalidated. Nothing more is found or committed under it; a
-    # client that has loaded the new weights opens it again.
+    # Event, id 0: this handle's namespace was invalidated. With its new weights loaded a client opens it again.
     namespaceClosed @41 :UInt32;
 
-    # Event, id 0: slots are needed elsewhere. The client abandons those named that it is not filling and
-    # answers with returned, at once. Sent to those whose hello has feature bit 0.
+    # Event, id 0, for hellos with feature bit 0: slots are needed. Those named and not being filled are abandoned at once.
     recall @42 :Recall;
     returned @43 :UInt64;        # client to daemon, after what it abandons: the recall's number; no reply
 
@@ -190,6 +188,7 @@ struct Commit {
     proof @3 :Data;              # tokens (4 bytes each, little-endian) or digests, then extra bytes
     slots @4 :List(UInt64);      # filled slots, each reserved by this session, one a tier
     promptBlocks @5 :UInt32;     # of the sequence that it was stored for, as far as it had come; 0: not told
+    answerTokens @6 :UInt32;     # to be generated behind that sequence, as far as the engine can say; 0: not told
   }
 }
 

@@ -81,7 +81,8 @@ BlockId Commits::add(std::uint16_t ns, const NewBlock& block) {
       !room_.index_entry(catalogue_.namespaces()[ns].tenant))
     return kNoBlock;
   const BlockId id = catalogue_.add(ns, block.key, block.parent, block.block_index);
-  catalogue_.came(id, {.blocks = block.prompt_blocks});
+  catalogue_.came(
+      id, {.blocks = block.prompt_blocks, .block_tokens = 0, .answer_tokens = block.answer_tokens});
   return id;
 }
 

@@ -32,6 +32,7 @@ class Commits {
     std::span<const std::byte> proof;
     std::span<const SlotName> slots;  // at most one a tier
     std::uint32_t prompt_blocks = 0;  // of the prompt that it is a block of; 0: not told
+    std::uint32_t answer_tokens = 0;  // that are generated behind it; 0: not told
   };
   // A slot of a tier that has the block already is freed, and those after it too: what another
   // writer stored is what every tier is to have. False if it was refused (its slots, where the

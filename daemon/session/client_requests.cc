@@ -170,6 +170,7 @@ Result<void> ClientRequests::commit(std::uint64_t id, wire::Commit::Reader commi
     for (const SlotName slot : block.getSlots()) slots.push_back(slot);
     fresh.block_index = block.getBlockIndex();
     fresh.prompt_blocks = std::min(block.getPromptBlocks(), limits::kLookedUpMax);
+    fresh.answer_tokens = block.getAnswerTokens();
     fresh.proof = proof;
     fresh.slots = slots;
     taken += context_.cache.commit(client_.session, *ns, fresh) ? 1 : 0;

@@ -28,6 +28,7 @@ class Growth:
     known: int  # tokens the worker has been told before
     tokens: bytes  # u32 each, behind those
     covers: list[tuple[int, int, bytes]] = field(default_factory=list)  # first, end, bytes; told with the first tokens
+    answer: int = 0  # tokens that are generated at most; 0: not known. Told with the first tokens too
 
 
 @dataclass(slots=True)

@@ -268,8 +268,10 @@ class Planner:
             return
         growth = orders.growth.get(transfer.request)
         if growth is None:
-            covers = live.covers if live.told == 0 else []
-            growth = orders.growth[transfer.request] = Growth(live.told, b"", covers)
+            growth = Growth(live.told, b"")
+            if live.told == 0:
+                growth.covers, growth.answer = live.covers, getattr(live.request, "max_tokens", 0) or 0
+            orders.growth[transfer.request] = growth
         if end > live.told:
             growth.tokens += array("I", live.request.all_token_ids[live.told : end]).tobytes()
             live.told = end

@@ -49,8 +49,8 @@ class RankBackend:
         self._cache.close()
         self._client.close()
 
-    def make_prefix(self, covers: list[tuple[int, int, bytes]]) -> kvtier.Prefix:
-        prefix = self._cache.prefix()
+    def make_prefix(self, covers: list[tuple[int, int, bytes]], answer: int) -> kvtier.Prefix:
+        prefix = self._cache.prefix().expect_answer(answer)
         for first, end, extra in covers:
             prefix.cover(first, end, extra)
         return prefix

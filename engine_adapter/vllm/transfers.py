@@ -38,7 +38,9 @@ class Load(Protocol):
 class Backend(Protocol):
     """One rank's cache and pages."""
 
-    def make_prefix(self, covers: list[tuple[int, int, bytes]]) -> Any: ...
+    def make_prefix(self, covers: list[tuple[int, int, bytes]], answer: int) -> Any:
+        """Without tokens; `answer` tokens are to be generated at most, where that is known."""
+
     def load(self, prefix: Any, first: int, pages: Sequence[int]) -> Load: ...
     def store(self, prefix: Any, first: int, pages: Sequence[int]) -> Store: ...
 
@@ -187,11 +189,11 @@ class Transfers:
     def _learn(self, request_id: str, growth: Growth) -> None:
         request = self._requests.get(request_id)
         if request is None:
-            request = self._requests[request_id] = _Request(self._backend.make_prefix(growth.covers))
+            request = self._requests[request_id] = _Request(self._backend.make_prefix(growth.covers, growth.answer))
         if request.prefix is None:
             if growth.known != 0:
                 return
-            request.prefix = self._backend.make_prefix(growth.covers)
+            request.prefix = self._backend.make_prefix(growth.covers, growth.answer)
         if request.prefix.tokens != growth.known:
             raise ValueError(f"{request.prefix.tokens} tokens are known, and {growth.known} were said to be")
         request.prefix.append(memoryview(growth.tokens).cast("I"))

@@ -80,8 +80,7 @@ TEST_F(DeadlinesTest, AnAbandonedStoreWaitsForTheLayerThatIsBeingCopiedAlone) {
   Prefix prefix(ns);
   ASSERT_TRUE(prefix.append(prompt));
   HeldAt point("client.layer_store.copied");
-  auto store =
-      std::make_unique<LayerStore>(cache->begin_store(prefix, 0, pages.pages()).value());
+  auto store = std::make_unique<LayerStore>(cache->begin_store(prefix, 0, pages.pages()).value());
   ASSERT_TRUE(store->layer(0));
   ASSERT_TRUE(store->layer(1));
   ASSERT_TRUE(HeldAt::is_reached());

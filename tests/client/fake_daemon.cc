@@ -32,7 +32,7 @@ FakeDaemon::FakeDaemon(std::uint64_t slot_bytes)
   path_ = folder_ / "daemon.sock";
   for (std::size_t i = 0; i < 2; ++i) {
     extent_fds_[i] = make_memfd("fake-extent", kSlots * slot_bytes).value();
-    extents_[i] = 
+    extents_[i] =
         Mapping::map(extent_fds_[i].get(), kSlots * slot_bytes, Mapping::Access::read_write)
             .value();
   }
@@ -343,6 +343,8 @@ void FakeDaemon::commit(Peer& peer, std::uint64_t id, wire::Commit::Reader commi
     c.key = key_of(block.getKey());
     c.parent = key_of(block.getParent());
     c.block_index = block.getBlockIndex();
+    c.prompt_blocks = block.getPromptBlocks();
+    c.answer_tokens = block.getAnswerTokens();
     c.tokens.resize(block.getProof().size() / sizeof(Token));
     std::memcpy(c.tokens.data(), block.getProof().begin(), block.getProof().size());
     TierSet tiers;

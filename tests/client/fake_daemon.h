@@ -32,6 +32,7 @@ class FakeDaemon {
     std::uint32_t block_index = 0;
     std::vector<Token> tokens;
     std::vector<std::uint64_t> slots;
+    std::uint32_t prompt_blocks = 0, answer_tokens = 0;
   };
   // What it does, and what it saw. Guarded: read and changed through with().
   struct State {

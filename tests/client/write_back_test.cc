@@ -61,6 +61,29 @@ TEST_F(WriteBackTest, LaterBlocksOfAPrefixAreWrittenAlone) {
   ASSERT_EQ(committed[0].slots.size(), 1U);
 }
 
+TEST_F(WriteBackTest, WhatIsKnownOfTheSequenceGoesWithItsBlocks) {
+  daemon.with([](auto& s) { s.slots_left = {0, 64}; });
+  start_connected();
+  auto prefix = cache->prefix();
+  ASSERT_TRUE(prefix.append(std::span(prompt).first(48)));
+  prefix.expect_answer(77);
+  auto first = cache->write_back(prefix, 0, pages.pages());
+  first.wait();
+  ASSERT_TRUE(prefix.append(std::span(prompt).subspan(48)));
+  auto grown = prefix;
+  grown.expect_answer(0);
+  RecordPages one(1, layout.record_bytes);
+  auto last = cache->write_back(grown, 3, one.pages());
+  last.wait();
+  ASSERT_TRUE(client->flush(soon()));
+  const auto committed = daemon.with([](auto& s) { return s.committed; });
+  ASSERT_EQ(committed.size(), 4U);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(committed[i].prompt_blocks, i < 3 ? 3U : 4U);
+    EXPECT_EQ(committed[i].answer_tokens, i < 3 ? 77U : 0U);
+  }
+}
+
 TEST_F(WriteBackTest, OnlyCompleteBlocksAreOffered) {
   daemon.with([](auto& s) { s.slots_left = {0, 64}; });
   start_connected();

@@ -34,8 +34,7 @@ class BlockDeviceTest : public ::testing::TestWithParam<Kind> {
     if (!device) GTEST_SKIP() << device.error().message;
     device_ = std::move(*device);
     memory_fd_ = *make_memfd("buffer", kMemoryBytes);
-    mapping_ =
-        *Mapping::map(memory_fd_.get(), kMemoryBytes, Mapping::Access::read_write);
+    mapping_ = *Mapping::map(memory_fd_.get(), kMemoryBytes, Mapping::Access::read_write);
     ASSERT_TRUE(device_->add_buffer(BufferId(0), mapping_.bytes()));
     device_->pin_buffer(BufferId(0));
     ASSERT_TRUE(device_->open_file(FileId(3), make_file("a")));

@@ -195,8 +195,8 @@ TEST_F(IndexFaultsTest, IndexOfALargerCapacityIsShrunkToTheShareOfALowerOne) {
   {
     const auto directory = *StoreDirectory::open(larger);
     const auto index = *Index::open({.directory = directory.index(),
-                                               .store = directory.id(),
-                                               .bytes_max = index_capacity_bytes(larger)});
+                                     .store = directory.id(),
+                                     .bytes_max = index_capacity_bytes(larger)});
     // In the order of their keys, which spares RocksDB most of its sorting.
     std::uint64_t number = 0;
     for (std::uint32_t turn = 0; turn < 900; ++turn) {

@@ -20,8 +20,8 @@ class SharedMemoryTest : public ::testing::Test {
       : store_(options_, make_faulty_device(
                              make_block_device({.depth = 80, .files = 64, .buffers = 4}), faults_)),
         client_(*Mapping::map(store_.extent().memory_fd(),
-                                        TestStore::kSlots * TestStore::kSlotBytes,
-                                        Mapping::Access::read_write)) {}
+                              TestStore::kSlots * TestStore::kSlotBytes,
+                              Mapping::Access::read_write)) {}
 
   void write(std::uint32_t first, std::uint32_t end) {
     for (std::uint32_t n = first; n < end; ++n)

@@ -145,7 +145,7 @@ class Backend:
     def __init__(self, world):
         self.world = world
 
-    def make_prefix(self, covers):
+    def make_prefix(self, covers, answer):
         return Prefix(covers)
 
     def _begin(self):

@@ -277,11 +277,21 @@ class TransfersTest(unittest.TestCase):
     def setUp(self):
         self.copy = Standing()
         backend = types.SimpleNamespace(
-            make_prefix=lambda covers: Tokens(), load=lambda *_: self.copy, store=lambda *_: self.copy
+            make_prefix=self.make_prefix, load=lambda *_: self.copy, store=lambda *_: self.copy
         )
         self.transfers = transfers.Transfers(backend, lambda: 0.0, lambda what, fault: None)
         self.transfer = orders.Transfer("r", 0, [5, 6])
-        self.growth = {"r": orders.Growth(0, struct.pack("8I", *range(8)))}
+        self.growth = {"r": orders.Growth(0, struct.pack("8I", *range(8)), [(0, 2, b"x")], 77)}
+        self.made = []
+
+    def make_prefix(self, covers, answer):
+        self.made.append((covers, answer))
+        return Tokens()
+
+    def test_what_covers_a_prefix_and_how_long_its_answer_becomes_is_told_with_its_first_tokens(self):
+        self.transfers.learn(orders.Orders(growth=self.growth))
+        self.transfers.learn(orders.Orders(growth={"r": orders.Growth(8, struct.pack("I", 8))}))
+        self.assertEqual(self.made, [([(0, 2, b"x")], 77)])
 
     def test_a_load_that_came_in_part_is_received_with_the_pages_that_it_left(self):
         self.transfers.learn(orders.Orders(growth=self.growth))

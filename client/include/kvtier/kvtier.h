@@ -242,6 +242,10 @@ kvt_code kvt_prefix_append_digest(kvt_prefix* prefix, const void* digest, size_t
  * Before the first of those blocks is complete. */
 kvt_code kvt_prefix_cover(kvt_prefix* prefix, size_t first, size_t end, const void* bytes,
                           size_t count);
+/* So many tokens are to be generated behind it, as far as the engine can say; 0, as at first: not
+ * told. It goes with the blocks that are stored from then on: it says how likely they are to be
+ * used again. */
+void kvt_prefix_expect_answer(kvt_prefix* prefix, uint32_t tokens);
 kvt_code kvt_prefix_truncate(kvt_prefix* prefix, size_t tokens);
 size_t kvt_prefix_tokens(const kvt_prefix* prefix);
 uint32_t kvt_prefix_blocks(const kvt_prefix* prefix);

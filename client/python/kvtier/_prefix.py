@@ -42,6 +42,15 @@ class Prefix:
         self._native.cover(first, end, bytes(extra))
         return self
 
+    def expect_answer(self, tokens: int) -> Prefix:
+        """So many tokens are to be generated behind it, as far as the engine can say; 0: not told.
+
+        It goes with the blocks that are stored from then on, and says how likely they are to be used again. Returns the
+        prefix itself.
+        """
+        self._native.expect_answer(tokens)
+        return self
+
     def truncate(self, tokens: int) -> Prefix:
         """Takes what is behind the first `tokens` (of digests: blocks) away again."""
         self._native.truncate(tokens)

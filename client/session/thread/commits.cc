@@ -44,6 +44,7 @@ void Commits::send_frame(std::span<const FilledBlock> blocks) {
           to.setParent(data(from.parent));
           to.setBlockIndex(from.block_index);
           to.setPromptBlocks(from.prompt_blocks);
+          to.setAnswerTokens(from.answer_tokens);
           to.setProof(data(from.proof.data(), from.proof.size()));
           auto slots = to.initSlots(static_cast<unsigned>(from.slots.size()));
           for (unsigned s = 0; s < slots.size(); ++s) slots.set(s, from.slots[s].ref.name);

@@ -52,6 +52,12 @@ class Prefix {
   // block would have more than ns.extra_bytes_max of it.
   Result<void> cover(std::size_t first, std::size_t end, std::span<const std::byte> bytes);
 
+  // So many tokens are to be generated behind it, as far as the engine can say; 0, as at first: not
+  // told. It is told with the blocks that are stored from then on, and says how likely they are to
+  // be used again (docs/adr/0047).
+  void expect_answer(std::uint32_t tokens) noexcept { answer_tokens_ = tokens; }
+  std::uint32_t answer_tokens() const noexcept { return answer_tokens_; }
+
   // Takes what is behind the first `tokens` (of digests: blocks) away again, what covers it too.
   void truncate(std::size_t tokens);
 
@@ -86,6 +92,7 @@ class Prefix {
   std::uint32_t block_tokens_ = 0;
   std::uint32_t extra_bytes_max_ = 0;
   std::uint32_t digest_bytes_ = 0;
+  std::uint32_t answer_tokens_ = 0;
   std::size_t tokens_ = 0;
   std::vector<Token> open_;        // of the block that is not complete
   std::vector<std::byte> digest_;  // of the last block

@@ -115,7 +115,10 @@ void HitDensity::came(BlockId id, BlockId parent, const Prompt& prompt) {
     begin({}, stamp, prompt);
     if (parent != kNoBlock) use_at(stamp).mark = PackedMark(blocks_.mark(parent));
   }
-  const UseMark mark = mark_behind(use_at(stamp), id, prompt.block_tokens);
+  Use& use = use_at(stamp);
+  // A lease says nothing of the answer.
+  if (use.answer == 0) use.answer = use_class::answer(prompt.answer_tokens);
+  const UseMark mark = mark_behind(use, id, prompt.block_tokens);
   if (parent != kNoBlock && mark.use != use_class::kLast) goes_on_behind(parent);
   blocks_.set_mark(id, mark);
   learn(blocks_[id].key, mark);

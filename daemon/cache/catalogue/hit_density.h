@@ -58,7 +58,8 @@ class HitDensity {
     }
   }
   // The block is new, has its stamp, and is in no order yet; `parent` is before it in its prefix,
-  // or kNoBlock. Of a prompt that was leased before, what was told then holds.
+  // or kNoBlock. Of a prompt that was leased before, what was told then holds; of its answer, what
+  // is told first.
   void came(BlockId id, BlockId parent, const Prompt& prompt);
 
   // ---- orders

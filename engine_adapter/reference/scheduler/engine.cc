@@ -41,6 +41,7 @@ void Engine::add(RequestId id, Request request, CacheSpace space,
   live->tokens_most = tokens_most_of(request, model_.config());
   live->request = std::move(request);
   live->space = std::move(space);
+  live->space.answer_tokens = live->request.tokens_max;
   live->listener = std::move(listener);
   live->wait = CacheWait(live->request.cache_deadline);
   live->submitted = Clock::now();

@@ -123,8 +123,7 @@ class SessionParts : public ::testing::Test {
     return names;
   }
 
-  DirectoryWriter directory =
-      DirectoryWriter::create(16, std::array<std::byte, 16>{}).value();
+  DirectoryWriter directory = DirectoryWriter::create(16, std::array<std::byte, 16>{}).value();
   UniqueFd daemon;
   wire::FrameReader heard;
   wire::FrameWriter to_client{64U << 20};

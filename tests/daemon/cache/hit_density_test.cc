@@ -86,6 +86,32 @@ TEST_F(HitDensityTest, before_anything_is_learnt_the_oldest_goes_and_the_tail_be
   EXPECT_EQ(evict(), Key{});
 }
 
+// A lease says nothing of the answer, and the blocks behind it do.
+TEST_F(HitDensityTest, prompts_are_told_apart_by_the_length_of_their_answer) {
+  const auto use_of = [&](const std::vector<Key>& keys, std::size_t i) {
+    return catalogue.hit_density()->mark(catalogue.find(ns, keys[i])).use;
+  };
+  const auto store = [&](const std::vector<Key>& keys, std::size_t from, std::uint32_t answer) {
+    for (std::size_t i = from; i < keys.size(); ++i)
+      commit(keys, i, {static_cast<std::uint32_t>(keys.size()), kBlockTokens, answer});
+  };
+  const auto known = prefix(1, 2);
+  ask(known);
+  for (const std::uint32_t answer : {0U, 10U, 100U, 1000U}) {
+    const auto fresh = prefix(10 + answer, 8);
+    store(fresh, 0, answer);
+    EXPECT_EQ(use_of(fresh, 0), use_class::fresh(8 * kBlockTokens, use_class::answer(answer)));
+
+    auto behind = known;
+    for (const Key& key : prefix(5000 + answer, 22)) behind.push_back(key);
+    std::vector<BlockId> ids(known.size());
+    ASSERT_EQ(catalogue.find_prefix(ns, behind, ids), known.size());
+    catalogue.use(ids, 1, catalogue.tick(), Prompt{24, kBlockTokens, 0});
+    store(behind, known.size(), answer);
+    EXPECT_EQ(use_of(behind, 2), use_class::fresh(22 * kBlockTokens, use_class::answer(answer)));
+  }
+}
+
 // A client may name the keys that it likes, and each gets a class by its use.
 TEST_F(HitDensityTest, a_use_that_names_blocks_twice_leaves_every_block_in_its_order) {
   learn();

@@ -103,6 +103,7 @@ static kvt_prefix* prefix_of(const kvt_cache* cache) {
   EXPECT(kvt_prefix_append(prefix, tokens, BLOCKS * TOKENS + 1) == KVT_OK);
   EXPECT(kvt_prefix_cover(prefix, 20, 40, "too late", 8) == KVT_INVALID);
   EXPECT(kvt_prefix_append_digest(prefix, tokens, 16) == KVT_INVALID);
+  kvt_prefix_expect_answer(prefix, 64);
   EXPECT(kvt_prefix_tokens(prefix) == BLOCKS * TOKENS + 1);
   EXPECT(kvt_prefix_blocks(prefix) == BLOCKS);
   EXPECT(kvt_prefix_blocks_matchable(prefix) == BLOCKS);

@@ -192,12 +192,6 @@ Result<Lease> FakeCache::lease(std::span<const Token> tokens, BlockRange range, 
   return make_handle(&FakeCache::make_lease, this, std::move(leased), settle_delay);
 }
 
-WriteBack FakeCache::write_back(const Prefix&, std::uint32_t, const Pages&, StreamView,
-                                std::optional<Deadline>) noexcept {
-  ++write_backs_open;
-  return make_handle(&FakeCache::make_write_back, this, 0U, true, write_delay);
-}
-
 void FakeCache::drop(std::size_t nth) {
   for (auto at = records.begin(); at != records.end(); ++at) {
     if (holds[at->first] > 0 || nth-- > 0) continue;
@@ -206,18 +200,17 @@ void FakeCache::drop(std::size_t nth) {
   }
 }
 
-WriteBack FakeCache::write_back(std::span<const Token> tokens, std::uint32_t first_block,
-                                const Pages& pages, StreamView, std::optional<Deadline>) noexcept {
-  const auto keys = chain_keys(id_, layout_.block_tokens, tokens);
+WriteBack FakeCache::write_back(const Prefix& prefix, std::uint32_t first_block, const Pages& pages,
+                                StreamView, std::optional<Deadline>) noexcept {
+  answers.push_back(prefix.answer_tokens());
+  const auto keys = prefix.keys();
   KVTIER_CHECK(first_block + pages.records.size() <= keys.size());
   std::uint32_t accepted = 0;
   for (std::uint32_t i = 0; i < pages.records.size(); ++i) {
     const std::uint32_t block = first_block + i;
     const std::span<const std::byte> record(pages.records[i], layout_.record_bytes);
     const BlockIdentity identity{id_, keys[block], block == 0 ? Key{} : keys[block - 1], block};
-    const auto proof =
-        tokens.subspan(std::size_t{block} * layout_.block_tokens, layout_.block_tokens);
-    KVTIER_CHECK(verify_header(record, layout_, identity, proof));
+    KVTIER_CHECK(verify_header(record, layout_, identity, prefix.proof(block)));
     if (records.contains(keys[block])) continue;
     ++writes[keys[block]];
     if (drops_writes || records.size() >= records_max) continue;

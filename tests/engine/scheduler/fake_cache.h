@@ -21,17 +21,19 @@ class FakeCache : public Cache {
   Match match(std::span<const Token> tokens) const noexcept override;
   using Cache::lease;
   Result<Lease> lease(std::span<const Token> tokens, BlockRange range, Deadline deadline) override;
-  WriteBack write_back(std::span<const Token> tokens, std::uint32_t first_block, const Pages& pages,
-                       StreamView stream, std::optional<Deadline> slots_by) noexcept override;
 
   Result<void> state() const override { return {}; }
   Result<void> wait_open(Deadline) override { return {}; }
-  // The engine names its prompts by their tokens, and stores whole blocks.
+  // The engine asks by its prompts' tokens, and stores whole blocks of a prefix.
   Match match(const Prefix&) const noexcept override { return {}; }
   Result<Lease> lease(const Prefix&, BlockRange, Deadline) override { return by_tokens(); }
   Result<Lease> lease_async(const Prefix&, BlockRange, Deadline) override { return by_tokens(); }
-  WriteBack write_back(const Prefix&, std::uint32_t, const Pages&, StreamView,
-                       std::optional<Deadline>) noexcept override;
+  WriteBack write_back(std::span<const Token>, std::uint32_t, const Pages&, StreamView,
+                       std::optional<Deadline>) noexcept override {
+    return make_write_back({});
+  }
+  WriteBack write_back(const Prefix& prefix, std::uint32_t first_block, const Pages& pages,
+                       StreamView stream, std::optional<Deadline> slots_by) noexcept override;
   Result<LayerStore> begin_store(const Prefix&, std::uint32_t, const Pages&,
                                  std::optional<Deadline>) override {
     return by_tokens();
@@ -39,9 +41,10 @@ class FakeCache : public Cache {
   Result<void> hint(const Prefix& prefix, BlockRange range, const Hint& hint) noexcept override;
 
   std::map<Key, std::vector<std::byte>> records;
-  std::map<Key, int> writes;          // how often each block was offered
-  std::vector<std::uint32_t> leases;  // blocks asked for
-  std::vector<BlockRange> ranges;     // likewise
+  std::map<Key, int> writes;           // how often each block was offered
+  std::vector<std::uint32_t> answers;  // what each offer said of the answer
+  std::vector<std::uint32_t> leases;   // blocks asked for
+  std::vector<BlockRange> ranges;      // likewise
   std::vector<std::pair<BlockRange, Hint>> hints;
   std::map<Key, int> loads;  // how often each block was copied to a page
   std::map<Key, int> holds;  // leases on each block: drop() passes over them

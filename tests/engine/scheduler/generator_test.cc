@@ -102,6 +102,8 @@ TEST_P(GeneratorWithOneFormat, OffersEachBlockOfPromptAndAnswerOnce) {
   next.prompt.insert(next.prompt.end(), first.tokens.begin(), first.tokens.end());
   EXPECT_EQ(run(next, &cache, GetParam()).value().reused_tokens, 64U);
   for (const auto& [key, times] : cache.writes) EXPECT_EQ(times, 1);
+  ASSERT_FALSE(cache.answers.empty());
+  for (const std::uint32_t tokens : cache.answers) EXPECT_EQ(tokens, 40U);
 }
 
 TEST_P(GeneratorWithOneFormat, WaitsForEachLayerOfTheFirstChunkInOrder) {

@@ -45,8 +45,8 @@ class Parts : public ::testing::Test {
   static constexpr std::uint32_t kSlots = 64;
 
   Parts() {
-    extent = *make_memfd_extents(Tier::host, {})
-                            ->create(ExtentId(1), {kSlots * kSlotBytes, kSlotBytes});
+    extent =
+        *make_memfd_extents(Tier::host, {})->create(ExtentId(1), {kSlots * kSlotBytes, kSlotBytes});
     extents.add({extent->id(), extent->bytes(), kSlotBytes});
     pump_until([this] { return !extents.is_populating(); });
   }

@@ -39,8 +39,7 @@ TEST_F(RingExtentsTest, OneThatWasNeverThereIsForgottenAtOnce) {
 }
 
 TEST_F(RingExtentsTest, OneThatIsForgottenWhileItGetsItsPagesWaitsForTheWorker) {
-  const auto other =
-      *make_memfd_extents(Tier::host, {})->create(ExtentId(2), {32_MiB, kSlotBytes});
+  const auto other = *make_memfd_extents(Tier::host, {})->create(ExtentId(2), {32_MiB, kSlotBytes});
   extents.add({other->id(), other->bytes(), kSlotBytes});
   extents.forget({other->id(), [this] { forgotten = true; }});
   tell();

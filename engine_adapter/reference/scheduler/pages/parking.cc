@@ -64,8 +64,8 @@ void Parking::offer_all(LiveRequest& live) {
       if (end > first) {
         Pages pages;
         pages.records = sequence.records().subspan(first, end - first);
-        live.writes.push_back(
-            live.space.cache->write_back(sequence.tokens(), first, pages, model_.stream()));
+        live.writes.push_back(live.space.cache->write_back(live.space.prefix_of(sequence.tokens()),
+                                                           first, pages, model_.stream()));
       }
       first = end + 1;
     }

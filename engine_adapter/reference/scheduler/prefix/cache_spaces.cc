@@ -4,6 +4,13 @@
 
 namespace kvtier::engine {
 
+Prefix CacheSpace::prefix_of(std::span<const Token> tokens) const {
+  Prefix prefix = cache->prefix();
+  (void)prefix.append(tokens);  // fails where blocks are named by digests, as none of ours are
+  prefix.expect_answer(answer_tokens);
+  return prefix;
+}
+
 CacheSpaces::CacheSpaces(Namespace ns, Open open) : ns_(std::move(ns)), open_(std::move(open)) {}
 
 CacheSpaces::CacheSpaces(Namespace ns, const std::shared_ptr<Client>& client)

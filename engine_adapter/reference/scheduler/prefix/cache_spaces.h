@@ -1,10 +1,12 @@
 // The namespaces of one model, one for each cache salt. Any thread.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 
 #include "kvtier/client.h"
@@ -14,7 +16,11 @@ namespace kvtier::engine {
 // Where a request's blocks are known by name.
 struct CacheSpace {
   NamespaceId id;
-  std::shared_ptr<Cache> cache;  // null: the engine's own pages only
+  std::shared_ptr<Cache> cache;     // null: the engine's own pages only
+  std::uint32_t answer_tokens = 0;  // at most, of the request; 0: not known
+
+  // For what is offered to the cache, which is there.
+  Prefix prefix_of(std::span<const Token> tokens) const;
 };
 
 class CacheSpaces {

@@ -36,8 +36,8 @@ void Offers::start(Blocks blocks, const std::vector<PageId>& pages) {
   Pages read;
   read.records = records;
   ++blocks.times;
-  WriteBack write =
-      blocks.space.cache->write_back(blocks.tokens, blocks.range.first, read, model_.stream());
+  WriteBack write = blocks.space.cache->write_back(blocks.space.prefix_of(blocks.tokens),
+                                                   blocks.range.first, read, model_.stream());
   writes_.push_back({std::move(write), pages, std::move(blocks)});
 }
 

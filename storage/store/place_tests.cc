@@ -1,4 +1,4 @@
-#include "storage/store/thread/place_tests.h"
+#include "storage/store/place_tests.h"
 
 #include <spdlog/spdlog.h>
 
