@@ -63,8 +63,7 @@ void PlaceTests::begin(PlaceTestCommand&& command) {
     return finish(command, why);
   }
   transfer->priority = BlockDevice::Priority::scrub;
-  Test& test = under_way_.emplace();
-  test.command = std::move(command);
+  Test& test = under_way_.emplace(std::move(command));
   test.transfer = *transfer;
   test.part = memory_.part_at(transfer->memory);
   write_piece(test);

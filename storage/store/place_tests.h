@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <utility>
 
 #include "storage/store/bad_places.h"
 #include "storage/store/thread/own_memory.h"
@@ -36,6 +37,8 @@ class PlaceTests {
 
  private:
   struct Test {
+    explicit Test(PlaceTestCommand&& what) : command(std::move(what)) {}
+
     PlaceTestCommand command;
     std::uint32_t part = 0;
     BlockDevice::Transfer transfer;  // of the piece
