@@ -57,10 +57,10 @@ struct Message {
     sessions @39 :Void;          # answered by sessionsReply
     sessionsReply @40 :List(SessionInfo);
 
-    # Event, id 0: this handle's namespace was invalidated. With its new weights loaded a client opens it again.
+    # Event, id 0: this handle's namespace was invalidated: nothing is found or committed until it is opened again.
     namespaceClosed @41 :UInt32;
 
-    # Event, id 0, for hellos with feature bit 0: slots are needed. Those named and not being filled are abandoned at once.
+    # Event, id 0, for hellos with feature bit 0: slots are needed. Those not being filled go at once; answered by returned.
     recall @42 :Recall;
     returned @43 :UInt64;        # client to daemon, after what it abandons: the recall's number; no reply
 
@@ -492,7 +492,7 @@ struct ScrubReport {
   struct Pass {
     records @0 :UInt64;          # checked
     bytes @1 :UInt64;
-    corrupt @2 :UInt64;          # each forgotten, its slot retired
+    corrupt @2 :UInt64;          # each forgotten, its slot tested
     skipped @3 :UInt64;          # out of reach, or changed meanwhile
     durationMs @4 :UInt64;       # so far, of one that runs
     endedAgoMs @5 :UInt64;

@@ -34,7 +34,7 @@ PlaceTests::PlaceTests(StoreShared& shared, Availability& availability, BufferNu
       availability_(availability),
       files_(files),
       bad_(bad),
-      memory_(shared, numbers, BufferId(shared.device.limits().buffers - 3)) {}
+      memory_(shared, numbers, OwnMemory::Of::place_tests) {}
 
 void PlaceTests::take(PlaceTestCommand&& command) {
   command.since = Clock::now();

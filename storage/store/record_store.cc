@@ -148,7 +148,7 @@ class DiskRecordStore final : public RecordStore {
     }
     if (is_closed()) return closed();
     if (registered_->contains(extent.id()) ||
-        registered_->size() + 3 >= device_->limits().buffers) {
+        registered_->size() + OwnMemory::kBuffers >= device_->limits().buffers) {
       return make_error(Errc::invalid, "extent " + std::to_string(extent.id().value) +
                                            (registered_->contains(extent.id())
                                                 ? " is registered already"
@@ -289,7 +289,7 @@ class DiskRecordStore final : public RecordStore {
   std::unique_ptr<Segments> segments_;
   Erasures erasures_;
   BadPlaces bad_;
-  const std::vector<BadPlace> bad_before_;
+  const std::vector<BadPlace> bad_before_;  // the others are the loop's
   std::unique_ptr<Index> index_;
   std::vector<IndexEntries> recovered_;
   std::unique_ptr<BlockDevice> device_;

@@ -97,7 +97,7 @@ class RecordStore {
   // What does not hold where it landed, which clients can write to, is read again into memory of
   // the store's own; what holds there is copied to the slot, and good. Errors now: no_space (queue
   // full), unavailable (offline); later: io, unavailable, corrupt (header, key or checksum, on
-  // disk: the caller forgets the key and retires the slot).
+  // disk: the caller forgets the key and has the slot tested).
   virtual Result<void> read(const Read& read, Done<void> done) = 0;
 
   // Tests a slot that nothing uses, of which a record or a write has failed: a pattern is written

@@ -22,10 +22,14 @@ class OwnMemory {
  public:
   static constexpr std::uint32_t kPartsMax = kScrubsMax;
 
-  // `number` names the mapping on the device: one of the last, for extents take theirs from the
-  // first on.
-  OwnMemory(StoreShared& shared, BufferNumbers& numbers, BufferId number)
-      : shared_(shared), numbers_(numbers), number_(number) {}
+  // Whose memory it is. Each has a buffer of the device's last ones, for extents take theirs from
+  // the first on.
+  enum class Of : std::uint32_t { scrubs = 1, second_looks, place_tests };
+  static constexpr std::uint32_t kBuffers = 3;
+  OwnMemory(StoreShared& shared, BufferNumbers& numbers, Of of)
+      : shared_(shared),
+        numbers_(numbers),
+        number_(shared.device.limits().buffers - static_cast<std::uint32_t>(of)) {}
 
   // Whether a record of so many bytes can be taken in now: a part is free, and large enough or no
   // part is in use.

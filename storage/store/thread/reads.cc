@@ -13,7 +13,7 @@ Reads::Reads(StoreShared& shared, Availability& availability, RingExtents& exten
       extents_(extents),
       files_(files),
       workers_(workers),
-      look_memory_(shared, extents.numbers(), BufferId(shared.device.limits().buffers - 2)) {}
+      look_memory_(shared, extents.numbers(), OwnMemory::Of::second_looks) {}
 
 void Reads::take(ReadCommand&& command) {
   const bool known = extents_.hold(command.read.extent);

@@ -19,7 +19,7 @@ Scrubs::Scrubs(StoreShared& shared, Availability& availability, BufferNumbers& n
       availability_(availability),
       files_(files),
       workers_(workers),
-      memory_(shared, numbers, BufferId(shared.device.limits().buffers - 1)) {}
+      memory_(shared, numbers, OwnMemory::Of::scrubs) {}
 
 void Scrubs::take(ScrubCommand&& command) {
   command.since = Clock::now();

@@ -28,9 +28,11 @@ class FakeCache : public Cache {
   Match match(const Prefix&) const noexcept override { return {}; }
   Result<Lease> lease(const Prefix&, BlockRange, Deadline) override { return by_tokens(); }
   Result<Lease> lease_async(const Prefix&, BlockRange, Deadline) override { return by_tokens(); }
-  WriteBack write_back(std::span<const Token>, std::uint32_t, const Pages&, StreamView,
-                       std::optional<Deadline>) noexcept override {
-    return make_write_back({});
+  WriteBack write_back(std::span<const Token> tokens, std::uint32_t first_block, const Pages& pages,
+                       StreamView stream, std::optional<Deadline> slots_by) noexcept override {
+    Prefix of = prefix();
+    (void)of.append(tokens);
+    return write_back(of, first_block, pages, stream, slots_by);
   }
   WriteBack write_back(const Prefix& prefix, std::uint32_t first_block, const Pages& pages,
                        StreamView stream, std::optional<Deadline> slots_by) noexcept override;

@@ -16,7 +16,7 @@ class OwnMemoryTest : public Parts {
   Result<BlockDevice::Transfer> take(std::uint64_t bytes = 8_KiB) {
     return memory.read_from(files, {0, 0}, 8_KiB, bytes);
   }
-  OwnMemory memory{shared, extents.numbers(), BufferId(5)};
+  OwnMemory memory{shared, extents.numbers(), OwnMemory::Of::place_tests};
 };
 
 TEST_F(OwnMemoryTest, EachTransferHasAPartOfItsOwnUntilItIsGivenBack) {
