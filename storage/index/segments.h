@@ -64,8 +64,8 @@ class Segments {
   // Makes the segment or gives it to another slot size; nothing in it may be in use. Errors: io,
   // no_space, invalid (past the capacity).
   Result<void> prepare(std::uint32_t segment, std::uint64_t slot_bytes);
-  // Begins to make the next file that is missing, so that prepare() finds it; its failure shows
-  // there.
+  // Begins to make the next file that is missing, so that prepare() finds it. One that could not be
+  // made is made by prepare(): what failed ahead says nothing of the day it is needed.
   void make_one_ahead();
   // After the store was offline: forgets the segments whose files are not what they were. Errors:
   // io.
@@ -84,6 +84,7 @@ class Segments {
  private:
   Result<void> note_file(const std::filesystem::path& path);
   Result<void> wait_for_file(std::uint32_t segment);
+  void take_ahead(std::uint32_t segment);
   Result<void> allocate(std::uint32_t segment) const;
   Result<void> write_header(int fd, std::uint32_t segment, std::uint64_t slot_bytes) const;
   Result<void> sync_directory() const;

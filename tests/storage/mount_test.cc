@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include <set>
 
 #include "core/base/fd.h"
+#include "storage/index/segments.h"
 #include "storage/store/late_store.h"
 #include "tests/storage/support/helpers.h"
 
@@ -52,7 +54,7 @@ class MountTest : public ::testing::Test {
   void TearDown() override { (void)::umount2(place_.c_str(), MNT_DETACH); }
 
   void use_up_all_space() {
-    UniqueFd fd(::open(ballast_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    UniqueFd fd(::open(ballast_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
     const std::vector<char> piece(64_KiB);
     std::size_t bytes = piece.size();
     while (bytes >= 512) {
@@ -120,6 +122,22 @@ TEST_F(FullTest, CapacityThatNeverFitsIsAMistakeAndNotALateTier) {
   EXPECT_EQ(store.error().code, Errc::invalid);
 }
 
+TEST_F(FullTest, SegmentThatFoundNoSpaceAheadOfItsNeedIsMadeWhenThereIsSome) {
+  Segments segments(place_, StoreId{}, options_.segment_bytes, 4);
+  ASSERT_TRUE(segments.prepare(0, 64_KiB));
+  use_up_all_space();
+  const UniqueFd watch(::inotify_init1(IN_CLOEXEC));
+  ASSERT_GE(::inotify_add_watch(watch.get(), place_.c_str(), IN_DELETE), 0);
+  segments.make_one_ahead();
+  // Its file is gone again: the attempt has failed.
+  std::array<char, 512> event{};
+  ASSERT_GT(::read(watch.get(), event.data(), event.size()), 0);
+  ASSERT_FALSE(fs::exists(segments.path_of(1)));
+  fs::remove(ballast_);
+  const auto made = segments.prepare(1, 64_KiB);
+  EXPECT_TRUE(made) << made.error().message;
+}
+
 // The slots are there already; the log of the index is not.
 TEST_F(FullTest, IndexThatFindsNoSpaceLosesNoRecordThatWasSaidToBeThere) {
   std::set<std::uint32_t> there;
@@ -129,10 +147,12 @@ TEST_F(FullTest, IndexThatFindsNoSpaceLosesNoRecordThatWasSaidToBeThere) {
     store.watch_health();
     ASSERT_TRUE(store.works(TestRecord(0, 0), {0, 0}));
     there.insert(0);
+    // Anew each time: the next segment's file, made ahead in vain, gives back what it had.
     use_up_all_space();
     while (store.write(TestRecord(0, failed), {0, failed})) {
       there.insert(failed++);
       ASSERT_LT(failed, 120u) << "the index found space all the time";
+      use_up_all_space();
     }
     store.wait_until(false);
     EXPECT_NE(store.health().back().why.find("free space"), std::string::npos)
