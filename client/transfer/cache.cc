@@ -88,11 +88,12 @@ class CacheImpl final : public Cache, public std::enable_shared_from_this<CacheI
         static_cast<std::uint32_t>(blocks_matchable(tokens.size(), block_tokens));
     const std::size_t hashed = std::min({std::size_t{range.end}, std::size_t{matchable},
                                          std::size_t{range.first} + wire::kLeaseBlocksMax});
-    return lease_of(prefix_of(tokens.first(hashed * block_tokens)), matchable, range, deadline);
+    auto prefix = prefix_of(tokens.first(hashed * block_tokens));
+    return lease_of(hold_of(std::move(prefix), matchable, range), deadline);
   }
   Result<Lease> lease(const Prefix& prefix, BlockRange range, Deadline deadline) override {
     if (prefix.ns() != ns_->id) return wrong_prefix();
-    return lease_of(prefix, prefix.blocks_matchable(), range, deadline);
+    return lease_of(hold_of(prefix, prefix.blocks_matchable(), range), deadline);
   }
 
   Result<Lease> lease_async(const Prefix& prefix, BlockRange range, Deadline deadline) override {
@@ -204,8 +205,21 @@ class CacheImpl final : public Cache, public std::enable_shared_from_this<CacheI
   }
 
   // Of `matchable` blocks `prefix` has those that are asked for.
+  std::shared_ptr<HeldBlocks> hold_of(Prefix&& prefix, std::uint32_t matchable,
+                                      BlockRange range) const {
+    return hold_of(prefix, matchable, range, [&](std::uint32_t first, std::uint32_t end) {
+      return std::move(prefix).take_proofs().take(first, end);
+    });
+  }
   std::shared_ptr<HeldBlocks> hold_of(const Prefix& prefix, std::uint32_t matchable,
                                       BlockRange range) const {
+    return hold_of(prefix, matchable, range, [&](std::uint32_t first, std::uint32_t end) {
+      return prefix.proofs().slice(first, end);
+    });
+  }
+  template <class ProofsOf>
+  std::shared_ptr<HeldBlocks> hold_of(const Prefix& prefix, std::uint32_t matchable,
+                                      BlockRange range, ProofsOf&& proofs_of) const {
     const std::uint32_t end = std::min({range.end, matchable, prefix.blocks()});
     const std::uint32_t first = std::min(range.first, end);
     const std::uint32_t wanted =
@@ -213,13 +227,11 @@ class CacheImpl final : public Cache, public std::enable_shared_from_this<CacheI
     const auto keys = prefix.keys().subspan(first, wanted);
     return std::make_shared<HeldBlocks>(
         parts_.session, ns_, first, prefix.parent(first), std::vector(keys.begin(), keys.end()),
-        prefix.proofs().slice(first, first + wanted), range.first == 0 ? matchable : wanted);
+        proofs_of(first, first + wanted), range.first == 0 ? matchable : wanted);
   }
 
-  Result<Lease> lease_of(const Prefix& prefix, std::uint32_t matchable, BlockRange range,
-                         Deadline deadline) {
+  Result<Lease> lease_of(std::shared_ptr<HeldBlocks> hold, Deadline deadline) {
     if (forked()) return of_parent();
-    auto hold = hold_of(prefix, matchable, range);
     Result<void> granted;
     if (!hold->keys().empty()) {
       granted = parts_.session->lease(hold, deadline);

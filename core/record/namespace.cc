@@ -341,38 +341,4 @@ NamespaceId id_of(const Namespace& ns) {
   return {xxh3_128(encode(ns))};
 }
 
-Key chain_key(const NamespaceId& ns, const Key& parent, std::uint32_t count,
-              std::span<const std::byte> proof) noexcept {
-  KVTIER_CHECK(proof.size() <= kProofBytesMax);
-  constexpr std::size_t kFixed = 16 + 16 + 4;
-  std::byte input[kFixed + kProofBytesMax];
-  std::memcpy(input, ns.bytes.data(), 16);
-  std::memcpy(input + 16, parent.bytes.data(), 16);
-  std::memcpy(input + 32, &count, sizeof count);
-  if (!proof.empty()) std::memcpy(input + kFixed, proof.data(), proof.size());
-  Key key{xxh3_128({input, kFixed + proof.size()})};
-  constexpr std::byte kPlaceMask{7};
-  const unsigned before = std::to_integer<unsigned>(parent.bytes[4] & kPlaceMask);
-  const unsigned place = parent.is_zero() ? 0 : (before + 1) % kKeyGroup;
-  if (place != 0) std::memcpy(key.bytes.data(), parent.bytes.data(), 4);
-  key.bytes[4] = (key.bytes[4] & ~kPlaceMask) | static_cast<std::byte>(place);
-  return key;
-}
-
-Key chain_key(const NamespaceId& ns, const Key& parent, std::span<const Token> tokens) noexcept {
-  return chain_key(ns, parent, static_cast<std::uint32_t>(tokens.size()), std::as_bytes(tokens));
-}
-
-std::vector<Key> chain_keys(const NamespaceId& ns, std::uint32_t block_tokens,
-                            std::span<const Token> tokens) {
-  std::vector<Key> keys;
-  keys.reserve(tokens.size() / block_tokens);
-  Key parent;
-  for (std::size_t at = 0; at + block_tokens <= tokens.size(); at += block_tokens) {
-    parent = chain_key(ns, parent, tokens.subspan(at, block_tokens));
-    keys.push_back(parent);
-  }
-  return keys;
-}
-
 }  // namespace kvtier

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 namespace kvtier {
 namespace {
@@ -20,6 +21,13 @@ void append_bytes(std::vector<std::byte>& to, std::span<const T> from) {
   to.insert(to.end(), bytes.begin(), bytes.end());
 }
 
+// Room for so many more, at least twice as much as there was: what grows by one a call is copied as
+// seldom as by push_back().
+template <class T>
+void make_room(std::vector<T>& in, std::size_t more) {
+  if (in.size() + more > in.capacity()) in.reserve(std::max(in.size() + more, 2 * in.capacity()));
+}
+
 Error invalid(const std::string& what) {
   return make_error(Errc::invalid, "prefix: " + what);
 }
@@ -29,6 +37,24 @@ Error invalid(const std::string& what) {
 void Proofs::add(std::span<const std::byte> proof) {
   bytes_.insert(bytes_.end(), proof.begin(), proof.end());
   ends_.push_back(bytes_.size());
+}
+
+void Proofs::extend(std::span<const std::byte> bytes) {
+  bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+  ends_.back() = bytes_.size();
+}
+
+void Proofs::add_all(std::span<const std::byte> proofs, std::size_t each) {
+  make_room(ends_, proofs.size() / each);
+  make_room(bytes_, proofs.size());
+  const std::size_t begin = bytes_.size();
+  bytes_.insert(bytes_.end(), proofs.begin(), proofs.end());
+  for (std::size_t end = begin + each; end <= bytes_.size(); end += each) ends_.push_back(end);
+}
+
+Proofs Proofs::take(std::size_t first, std::size_t end) && {
+  if (first == 0 && end == size()) return std::move(*this);
+  return slice(first, end);
 }
 
 Proofs Proofs::slice(std::size_t first, std::size_t end) const {
@@ -59,17 +85,32 @@ Prefix::Prefix(const NamespaceId& id, const Namespace& ns)
 Result<void> Prefix::append(std::span<const Token> tokens) {
   if (digest_bytes_ != 0) return invalid("its namespace names blocks by digests, not by tokens");
   tokens_ += tokens.size();
+  if (open_.empty() && covers_.empty()) {
+    const auto whole = tokens.first(tokens.size() / block_tokens_ * block_tokens_);
+    tokens = tokens.subspan(whole.size());
+    append_whole(whole);
+  }
   while (open_.size() + tokens.size() >= block_tokens_) {
     const auto rest = tokens.first(block_tokens_ - open_.size());
-    std::vector<std::byte> proof;
-    append_bytes(proof, std::span<const Token>(open_));
-    append_bytes(proof, rest);
+    proofs_.add(std::as_bytes(std::span<const Token>(open_)));
+    proofs_.extend(std::as_bytes(rest));
     open_.clear();
     tokens = tokens.subspan(rest.size());
-    complete(block_tokens_, std::move(proof));
+    complete(block_tokens_);
   }
   open_.insert(open_.end(), tokens.begin(), tokens.end());
   return {};
+}
+
+// Blocks that nothing but their tokens is in.
+void Prefix::append_whole(std::span<const Token> tokens) {
+  proofs_.add_all(std::as_bytes(tokens), block_tokens_ * sizeof(Token));
+  make_room(keys_, tokens.size() / block_tokens_);
+  Key parent = this->parent(blocks());
+  for (; !tokens.empty(); tokens = tokens.subspan(block_tokens_)) {
+    parent = chain_key(id_, parent, tokens.first(block_tokens_));
+    keys_.push_back(parent);
+  }
 }
 
 Result<void> Prefix::append_digest(std::span<const std::byte> digest) {
@@ -78,19 +119,23 @@ Result<void> Prefix::append_digest(std::span<const std::byte> digest) {
     return invalid("a digest has " + std::to_string(digest.size()) + " bytes, its namespace's " +
                    std::to_string(digest_bytes_));
   }
-  std::vector<std::byte> proof(digest.begin(), digest.end());
   digest_.resize(digest_bytes_);  // zeros before the first block
-  append_bytes(proof, std::span<const std::byte>(digest_));
+  proofs_.add(digest);
+  proofs_.extend(digest_);
   digest_.assign(digest.begin(), digest.end());
   ++tokens_;
-  complete(digest_bytes_, std::move(proof));
+  complete(digest_bytes_);
   return {};
 }
 
-void Prefix::complete(std::uint32_t count, std::vector<std::byte> proof) {
-  append_extra(proof, keys_.size());
-  keys_.push_back(chain_key(id_, parent(blocks()), count, proof));
-  proofs_.add(proof);
+// Its proof is there but for what covers it.
+void Prefix::complete(std::uint32_t count) {
+  if (!covers_.empty()) {
+    std::vector<std::byte> extra;
+    append_extra(extra, keys_.size());
+    proofs_.extend(extra);
+  }
+  keys_.push_back(chain_key(id_, parent(blocks()), count, proofs_[keys_.size()]));
 }
 
 std::size_t Prefix::extra_of(std::size_t block) const noexcept {

@@ -44,12 +44,13 @@ Result<void> Leases::take(wire::Leased::Reader leased, const Hold& hold,
       (slots.size() > 0 && leased.getLease() == 0)) {
     return malformed("a lease of another shape than asked for");
   }
+  MappedExtents::Resolver resolve(extents_, hold->ns().layout.record_bytes);
   std::vector<HeldBlocks::Block> blocks(slots.size());
   for (std::uint32_t i = 0; i < slots.size(); ++i) {
     if (tiers[i] >= kTiers) return malformed("a tier that does not exist");
     blocks[i].source = static_cast<Tier>(tiers[i]);
     if (slots[i] == 0) continue;
-    blocks[i].slot = extents_.resolve(slots[i], hold->ns().layout.record_bytes);
+    blocks[i].slot = resolve(slots[i]);
     if (!blocks[i].slot && !extents_.lies_in_unmapped(slots[i]))
       return malformed("a slot that is in no extent");
     blocks[i].presence =
@@ -74,8 +75,9 @@ Result<void> Leases::land(wire::Ready::Reader ready) {
   const auto hold = lease == leases_.end() ? nullptr : lease->second.lock();
   if (!hold) return {};
   if (blocks.size() > hold->keys().size()) return malformed("a block that was not leased");
+  MappedExtents::Resolver resolve(extents_, hold->ns().layout.record_bytes);
   for (std::uint32_t i = 0; i < blocks.size(); ++i) {
-    SlotRef slot = extents_.resolve(slots[i], hold->ns().layout.record_bytes);
+    SlotRef slot = resolve(slots[i]);
     if (!slot && slots[i] != 0 && !extents_.lies_in_unmapped(slots[i]))
       return malformed("a slot that is in no extent");
     if (!hold->land(blocks[i], std::move(slot))) return malformed("a block that was not leased");

@@ -82,13 +82,18 @@ void MappedExtents::forget(std::uint32_t extent) {
   unmapped_.erase(extent);
 }
 
-SlotRef MappedExtents::resolve(std::uint64_t name, std::uint64_t record_bytes) const {
-  const auto extent = extents_.find(static_cast<std::uint32_t>(name >> 32));
-  if (extent == extents_.end() || (name & 0xFFFFFFFF) >= extent->second->slots() ||
-      extent->second->slot_bytes < record_bytes) {
+SlotRef MappedExtents::Resolver::operator()(std::uint64_t name) {
+  const auto id = static_cast<std::uint32_t>(name >> 32);
+  if (mapping_ == nullptr || id != id_) {
+    const auto extent = extents_.extents_.find(id);
+    mapping_ = extent == extents_.extents_.end() ? nullptr : &extent->second;
+    id_ = id;
+  }
+  if (mapping_ == nullptr || (name & 0xFFFFFFFF) >= (*mapping_)->slots() ||
+      (*mapping_)->slot_bytes < record_bytes_) {
     return {};
   }
-  return {name, extent->second};
+  return {name, *mapping_};
 }
 
 }  // namespace kvtier::session

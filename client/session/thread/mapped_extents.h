@@ -37,8 +37,21 @@ class MappedExtents {
   Result<void> map(wire::Frame& frame, wire::Extent::Reader extent, Mapping::Access access);
   void forget(std::uint32_t extent);
 
-  // None: it is in no extent that is mapped, or too small.
-  SlotRef resolve(std::uint64_t name, std::uint64_t record_bytes) const;
+  // Finds slots for records of one size. Neighbours are most often of one extent, which is looked
+  // up once. Good until the next change of what is mapped.
+  class Resolver {
+   public:
+    Resolver(const MappedExtents& extents, std::uint64_t record_bytes) noexcept
+        : extents_(extents), record_bytes_(record_bytes) {}
+    // None: it is in no extent that is mapped, or too small.
+    SlotRef operator()(std::uint64_t name);
+
+   private:
+    const MappedExtents& extents_;
+    const std::uint64_t record_bytes_;
+    std::uint32_t id_ = 0;
+    const std::shared_ptr<const ExtentMapping>* mapping_ = nullptr;  // of that id
+  };
   bool lies_in_unmapped(std::uint64_t name) const {
     return unmapped_.contains(static_cast<std::uint32_t>(name >> 32));
   }

@@ -42,8 +42,9 @@ Result<void> SlotExchange::take(NamespaceEntry& ns, Tier tier, std::uint32_t ask
     if (!reply->isReserved()) return malformed("something else than reserved slots");
     const auto names = reply->getReserved().getSlots();
     if (names.size() > asked) return malformed("more slots than were asked for");
+    MappedExtents::Resolver resolve(extents_, ns.layout.record_bytes);
     for (const std::uint64_t name : names) {
-      SlotRef ref = extents_.resolve(name, ns.layout.record_bytes);
+      SlotRef ref = resolve(name);
       if (!ref && extents_.lies_in_unmapped(name)) {
         useless.push_back({{name, nullptr}, conversation_.connection(), right_});
         continue;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kvtier/key.h"
@@ -24,8 +25,14 @@ class Proofs {
     return std::span(bytes_).subspan(begin, ends_[block] - begin);
   }
   void add(std::span<const std::byte> proof);
+  // More bytes of the last one, which is there.
+  void extend(std::span<const std::byte> bytes);
+  // Several at once, of `each` bytes.
+  void add_all(std::span<const std::byte> proofs, std::size_t each);
   // Those of blocks first .. end - 1.
   Proofs slice(std::size_t first, std::size_t end) const;
+  // The same of one that is of no use any more: nothing is copied where they are all.
+  Proofs take(std::size_t first, std::size_t end) &&;
   void truncate(std::size_t blocks) noexcept;
 
  private:
@@ -75,6 +82,8 @@ class Prefix {
   Key parent(std::uint32_t block) const noexcept { return block == 0 ? Key{} : keys_[block - 1]; }
   std::span<const std::byte> proof(std::uint32_t block) const noexcept { return proofs_[block]; }
   const Proofs& proofs() const noexcept { return proofs_; }
+  // Of one that is of no use any more.
+  Proofs take_proofs() && noexcept { return std::move(proofs_); }
 
  private:
   struct Cover {
@@ -84,7 +93,8 @@ class Prefix {
   };
 
   std::size_t tokens_of_block() const noexcept { return digest_bytes_ != 0 ? 1 : block_tokens_; }
-  void complete(std::uint32_t count, std::vector<std::byte> proof);
+  void append_whole(std::span<const Token> tokens);
+  void complete(std::uint32_t count);
   void append_extra(std::vector<std::byte>& proof, std::size_t block) const;
   std::size_t extra_of(std::size_t block) const noexcept;
 

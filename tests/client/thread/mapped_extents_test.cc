@@ -30,12 +30,14 @@ class MappedExtentsTest : public SessionParts {
 
 TEST_F(MappedExtentsTest, ASlotsNameLeadsToItsExtentIfItIsLargeEnough) {
   ASSERT_TRUE(map_extent());
-  EXPECT_TRUE(extents.resolve(slot_name(kExtentSlots - 1), record_bytes));
-  EXPECT_FALSE(extents.resolve(slot_name(kExtentSlots), record_bytes)) << "past its end";
-  EXPECT_FALSE(extents.resolve(slot_name(0), record_bytes + 1)) << "the slots are smaller";
-  EXPECT_FALSE(extents.resolve(slot_name(0, kExtent + 1), record_bytes));
+  EXPECT_TRUE(MappedExtents::Resolver(extents, record_bytes)(slot_name(kExtentSlots - 1)));
+  EXPECT_FALSE(MappedExtents::Resolver(extents, record_bytes)(slot_name(kExtentSlots)))
+      << "past its end";
+  EXPECT_FALSE(MappedExtents::Resolver(extents, record_bytes + 1)(slot_name(0)))
+      << "the slots are smaller";
+  EXPECT_FALSE(MappedExtents::Resolver(extents, record_bytes)(slot_name(0, kExtent + 1)));
   extents.forget(kExtent);
-  EXPECT_FALSE(extents.resolve(slot_name(0), record_bytes));
+  EXPECT_FALSE(MappedExtents::Resolver(extents, record_bytes)(slot_name(0)));
 }
 
 TEST_F(MappedExtentsTest, AnExtentIsToldOnce) {
@@ -47,10 +49,10 @@ TEST_F(MappedExtentsTest, WhatTheNextDaemonHasTooIsKeptAndTheOthersAreDropped) {
   ASSERT_TRUE(map_extent(1));
   ASSERT_TRUE(map_extent(2));
   EXPECT_EQ(said_in_hello(), (std::vector<std::uint32_t>{1, 2}));
-  const auto before = extents.resolve(slot_name(0, 2), record_bytes).extent;
+  const auto before = MappedExtents::Resolver(extents, record_bytes)(slot_name(0, 2)).extent;
   ASSERT_TRUE(welcomed({2}));
-  EXPECT_EQ(extents.resolve(slot_name(0, 2), record_bytes).extent, before);
-  EXPECT_FALSE(extents.resolve(slot_name(0, 1), record_bytes));
+  EXPECT_EQ(MappedExtents::Resolver(extents, record_bytes)(slot_name(0, 2)).extent, before);
+  EXPECT_FALSE(MappedExtents::Resolver(extents, record_bytes)(slot_name(0, 1)));
   EXPECT_EQ(welcomed({1}).error().code, Errc::malformed) << "it is not here";
 }
 
@@ -59,9 +61,9 @@ TEST_F(MappedExtentsTest, WithoutADaemonAllAreKeptForAWhile) {
   const auto now = Clock::now();
   extents.keep_until(now + std::chrono::minutes(1));
   extents.drop_if_over(now);
-  EXPECT_TRUE(extents.resolve(slot_name(0), record_bytes));
+  EXPECT_TRUE(MappedExtents::Resolver(extents, record_bytes)(slot_name(0)));
   extents.drop_if_over(now + std::chrono::minutes(1));
-  EXPECT_FALSE(extents.resolve(slot_name(0), record_bytes));
+  EXPECT_FALSE(MappedExtents::Resolver(extents, record_bytes)(slot_name(0)));
 }
 
 TEST_F(MappedExtentsTest, MemoryOfAnotherKindOrThatIsNoMemoryTierIsMalformed) {
