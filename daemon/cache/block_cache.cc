@@ -29,9 +29,10 @@ BlockCache::BlockCache(const Options& options, Ports ports)
       hints_(options.hints, catalogue_, memory_, disk_, loads_, later),
       commits_(catalogue_, memory_, disk_, placements_, room_, loans_, counts_),
       reports_(catalogue_, memory_, pins_, placements_, leases_, counts_) {
-  catalogue_.on_evictable = [this](Tier tier, Place at, TenantId tenant, bool evictable) {
-    if (tier == Tier::disk) return disk_.set_evictable(at, evictable);
-    memory_.of(tier, at).set_evictable(at, tenant, evictable);
+  catalogue_.on_evictable = [this](Tier tier, Place at, TenantId tenant, bool evictable,
+                                   std::uint32_t count) {
+    if (tier == Tier::disk) return disk_.set_evictable(at, evictable, count);
+    memory_.of(tier, at).set_evictable(at, tenant, evictable, count);
   };
   catalogue_.on_raised_gone = [this](BlockId id, Tier tier) { hints_.forget(id, tier); };
   disk_.on_unheld = [this](BlockId id) { placements_.settle(id); };

@@ -106,8 +106,9 @@ class BlockCache {
   using SessionCounts = Leases::SessionCounts;
   static constexpr std::uint32_t kAllUsable = Leases::kAllUsable;
   Grant lease(SessionId session, std::uint16_t ns, std::span<const Key> keys,
-              std::uint32_t device = 0, std::uint32_t looked_up = 0, bool ahead = false) {
-    return leases_.lease(session, ns, keys, device, looked_up, ahead);
+              std::uint32_t device = 0, std::uint32_t looked_up = 0, bool ahead = false,
+              const Leases::Answer& answer = {}) {
+    return leases_.lease(session, ns, keys, device, looked_up, ahead, answer);
   }
   void missed(std::uint16_t ns, std::uint64_t blocks) noexcept { leases_.missed(ns, blocks); }
   bool release(SessionId session, LeaseId lease, std::uint32_t usable = kAllUsable) {

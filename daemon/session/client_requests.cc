@@ -15,6 +15,12 @@ std::span<const std::byte> bytes_of(capnp::Data::Reader data) {
   return {reinterpret_cast<const std::byte*>(data.begin()), data.size()};
 }
 
+// Where they lie in the frame.
+std::span<const Key> keys_in(capnp::Data::Reader data) {
+  static_assert(alignof(Key) == 1 && std::is_trivially_copyable_v<Key>);
+  return {reinterpret_cast<const Key*>(data.begin()), data.size() / sizeof(Key)};
+}
+
 // Copies `count` values of 16 or 4 bytes, which lie unaligned in the frame.
 template <class Value>
 std::vector<Value> values_of(capnp::Data::Reader data) {
@@ -100,25 +106,29 @@ Result<void> ClientRequests::open(std::uint64_t id, capnp::Data::Reader encoded)
 Result<void> ClientRequests::lease(std::uint64_t id, wire::LeaseRequest::Reader request) {
   const auto ns = namespaces_.number_of(request.getNs());
   if (!ns) return ns.error();
-  const auto keys = values_of<Key>(request.getKeys());
   if (request.getKeys().size() % sizeof(Key) != 0) return malformed("a lease of part of a key");
+  const auto keys = keys_in(request.getKeys());
   if (request.getLookedUp() > limits::kLookedUpMax) return malformed("a prompt of too many blocks");
-  BlockCache::Grant grant;
+  const auto answer = [&](const BlockCache::Grant& grant) {
+    for (const SlotName slot : grant.slots) extents_.introduce(slot);
+    connection_.reply(id, [&](Builder root) {
+      auto leased = root.initLeased();
+      leased.setLease(grant.lease);
+      auto slots = leased.initSlots(static_cast<unsigned>(grant.slots.size()));
+      for (unsigned i = 0; i < grant.slots.size(); ++i) slots.set(i, grant.slots[i]);
+      leased.setTiers({reinterpret_cast<const kj::byte*>(grant.tiers.data()), grant.tiers.size()});
+    });
+  };
   if (*ns != kNotKnown) {
-    grant = context_.cache.lease(client_.session, *ns, keys, client_.device, request.getLookedUp(),
-                                 request.getAhead());
-  } else if (!request.getAhead()) {
+    context_.cache.lease(client_.session, *ns, keys, client_.device, request.getLookedUp(),
+                         request.getAhead(), answer);
+    return {};
+  }
+  if (!request.getAhead()) {
     context_.cache.catalogue().namespaces().missed(
         std::max<std::uint64_t>(request.getLookedUp(), keys.size()));
   }
-  for (const SlotName slot : grant.slots) extents_.introduce(slot);
-  connection_.reply(id, [&](Builder root) {
-    auto leased = root.initLeased();
-    leased.setLease(grant.lease);
-    auto slots = leased.initSlots(static_cast<unsigned>(grant.slots.size()));
-    for (unsigned i = 0; i < grant.slots.size(); ++i) slots.set(i, grant.slots[i]);
-    leased.setTiers({reinterpret_cast<const kj::byte*>(grant.tiers.data()), grant.tiers.size()});
-  });
+  answer({});
   return {};
 }
 
@@ -230,7 +240,7 @@ Result<void> ClientRequests::hint(wire::Hint::Reader hint) {
       hint.getPriority() > kHintPriorityMax) {
     return malformed("a hint of no kind, of a tier that is not in memory, or of no priority");
   }
-  const auto keys = values_of<Key>(hint.getKeys());
+  const auto keys = keys_in(hint.getKeys());
   const Hint asked{static_cast<HintKind>(hint.getKind()), static_cast<Tier>(hint.getTier()),
                    hint.getPriority(), std::chrono::seconds(hint.getSeconds())};
   if (client_.read_only && asked.kind != HintKind::prefetch) {

@@ -33,7 +33,10 @@ Result<void> ToldExtents::recall(wire::Hello::Reader hello, std::uint32_t device
 
 void ToldExtents::introduce(SlotName slot) {
   const Place at = place_named(slot);
-  if (slot == 0 || !to_.open() || !ids_.insert(at.container).second) return;
+  // Slots of a prefix lie side by side.
+  if (slot == 0 || !to_.open() || at.container == last_) return;
+  last_ = at.container;
+  if (!ids_.insert(at.container).second) return;
   for (const Tier tier : {Tier::device, Tier::host}) {
     const storage::Extent* extent = context_.cache.memory(tier, at).extent(ExtentId(at.container));
     if (extent == nullptr) continue;
@@ -78,6 +81,7 @@ UniqueFd ToldExtents::memory_for_peer(const storage::Extent& extent) const {
 
 void ToldExtents::gone(ExtentId id) {
   if (ids_.erase(id.value) == 0) return;
+  last_ = 0;
   to_.reply(0, [&](Connection::Builder root) { root.setExtentGone(id.value); });
 }
 

@@ -40,6 +40,7 @@ class ToldExtents {
   const OpenNamespaces& namespaces_;
   bool read_only_ = false;
   std::set<std::uint32_t> ids_;
+  std::uint32_t last_ = 0;  // that was told of or found told; 0: none
 };
 
 }  // namespace kvtier::daemon

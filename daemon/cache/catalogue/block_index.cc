@@ -30,9 +30,37 @@ void BlockIndex::prefetch_entry(const Key& key) const noexcept {
   if (number != DirectoryWriter::kNoNumber) prefetch_memory(&blocks_[number]);
 }
 
-void BlockIndex::find_many(std::span<const Key> keys, std::span<BlockId> ids) const noexcept {
-  // A piece's words of the table are asked for, then the entries that they name, then both are
-  // read, each step for the whole piece and a piece later than the one before.
+// Blocks of a prefix came one after the other, and mostly have entries that do.
+std::size_t BlockIndex::find_neighbours(std::span<const Key> keys, std::span<BlockId> ids,
+                                        BlockId before) const noexcept {
+  std::size_t found = 0;
+  if (before == kNoBlock) return found;
+  for (std::uint32_t at = before.value + 1; found < keys.size() && at < used_; ++at, ++found) {
+    // One that is placed nowhere was erased.
+    if (blocks_[at].key != keys[found] || blocks_[at].tiers.empty()) break;
+    ids[found] = BlockId(at);
+  }
+  return found;
+}
+
+// Where neighbours fail, one is looked up, then two and so on, until they are neighbours again.
+void BlockIndex::find_many(std::span<const Key> keys, std::span<BlockId> ids,
+                           BlockId before) const noexcept {
+  std::size_t tabled = 1;
+  for (std::size_t at = 0; at < keys.size();) {
+    const std::size_t beside = find_neighbours(keys.subspan(at), ids.subspan(at), before);
+    at += beside;
+    tabled = beside >= tabled ? 1 : 2 * tabled;
+    const std::size_t count = std::min(tabled, keys.size() - at);
+    find_in_table(keys.subspan(at, count), ids.subspan(at, count));
+    at += count;
+    before = ids[at - 1];
+  }
+}
+
+// A piece's words of the table are asked for, then the entries that they name, then both are read,
+// each step for the whole piece and a piece later than the one before.
+void BlockIndex::find_in_table(std::span<const Key> keys, std::span<BlockId> ids) const noexcept {
   constexpr std::size_t kPiece = 32;
   const auto piece = [&](std::size_t begin) {
     begin = std::min(begin, keys.size());

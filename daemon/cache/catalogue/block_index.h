@@ -86,8 +86,9 @@ class BlockIndex {
 
   // kNoBlock where there is none.
   BlockId find(const Key& key) const noexcept;
-  // The same for many, with the misses of memory overlapped. ids.size() == keys.size().
-  void find_many(std::span<const Key> keys, std::span<BlockId> ids) const noexcept;
+  // The same for many, with the misses of memory overlapped. ids.size() == keys.size(). `before`:
+  // the block before the first of them in its prefix, or kNoBlock.
+  void find_many(std::span<const Key> keys, std::span<BlockId> ids, BlockId before) const noexcept;
   // Asks the processor to load what find(key) and insert(key) read first, for many at once (see
   // DirectoryView::prefetch).
   void prefetch(std::span<const Key> keys) const noexcept { directory_.prefetch(keys); }
@@ -146,6 +147,9 @@ class BlockIndex {
 
  private:
   void prefetch_entry(const Key& key) const noexcept;
+  std::size_t find_neighbours(std::span<const Key> keys, std::span<BlockId> ids,
+                              BlockId before) const noexcept;
+  void find_in_table(std::span<const Key> keys, std::span<BlockId> ids) const noexcept;
 
   std::uint32_t blocks_max_;
   DirectoryWriter& directory_;

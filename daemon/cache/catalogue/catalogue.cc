@@ -89,11 +89,13 @@ std::size_t Catalogue::find_prefix(std::uint16_t ns, std::span<const Key> keys,
                                    std::span<BlockId> ids) const noexcept {
   // In pieces, so that a prefix of which little is here costs little.
   constexpr std::size_t kPiece = 128;
-  for (std::size_t begin = 0; begin < keys.size(); begin += kPiece) {
-    const std::size_t count = std::min(kPiece, keys.size() - begin);
-    index_.find_many(keys.subspan(begin, count), ids.subspan(begin, count));
-    for (std::size_t i = begin; i < begin + count; ++i) {
-      if (ids[i] == kNoBlock || index_[ids[i]].ns != ns || index_[ids[i]].doomed) return i;
+  for (std::size_t found = 0; found < keys.size();) {
+    const std::size_t count = found == 0 ? 1 : std::min(kPiece, keys.size() - found);
+    index_.find_many(keys.subspan(found, count), ids.subspan(found, count),
+                     found == 0 ? kNoBlock : ids[found - 1]);
+    for (const std::size_t end = found + count; found < end; ++found) {
+      const BlockId id = ids[found];
+      if (id == kNoBlock || index_[id].ns != ns || index_[id].doomed) return found;
     }
   }
   return keys.size();
@@ -150,7 +152,7 @@ void Catalogue::enlist_oldest(BlockId id, Tier tier) {
 
 void Catalogue::tell_evictable(BlockId id, Tier tier, bool evictable) const {
   if (!on_evictable) return;
-  on_evictable(tier, index_[id].places[index_of(tier)], tenant(id), evictable);
+  on_evictable(tier, index_[id].places[index_of(tier)], tenant(id), evictable, 1);
 }
 
 void Catalogue::enlist(BlockId id, Tier tier, const Key& parent) {

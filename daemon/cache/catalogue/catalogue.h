@@ -114,6 +114,14 @@ class Catalogue {
   // first block newer than the last.
   void touch(std::span<const BlockId> prefix);
 
+  // The holds of a lease, whose blocks are of one namespace, on memory tiers. As hold() and
+  // unhold() of each, and a touch() at the end, but in two steps: what is held leaves its order,
+  // and what is held no more enters it, with all of them. Nothing may look at the orders between.
+  bool hold_in_order(BlockId id, Tier tier);
+  void leave_orders(std::span<const BlockId> prefix);
+  void unhold_out_of_order(BlockId id, Tier tier);
+  void enter_orders(std::span<const BlockId> prefix);
+
   // What goes before what among the placements of a tenant (Rank). The placement, which is there,
   // goes behind its parent in the order of its new rank, or is the newest.
   void set_rank(BlockId id, Tier tier, Rank rank);
@@ -248,8 +256,9 @@ class Catalogue {
   // Told where clients can find a block, as that changes; nowhere, as it goes.
   std::function<void(BlockId, TierSet)> on_published;
 
-  // Told of each placement as it enters and leaves its eviction order.
-  std::function<void(Tier, Place, TenantId, bool evictable)> on_evictable;
+  // Told of placements as they enter and leave their eviction order, as many as there are at once
+  // in the container of `at`.
+  std::function<void(Tier, Place at, TenantId, bool evictable, std::uint32_t count)> on_evictable;
 
   template <class Visit>
   void each(Visit&& visit) const {
@@ -312,6 +321,12 @@ class Catalogue {
   }
   void put_in_order(BlockId id, Tier tier, const Key& parent);
   void take_from_order(BlockId id, Tier tier);
+  bool is_listed(BlockId id, Tier tier) const noexcept {
+    return index_.link(id, tier).newer != LruLink::kUnlinked;
+  }
+  class EvictableRun;
+  template <class Is, class Visit>
+  void each_piece(std::span<const BlockId> prefix, Tier tier, Is&& is, Visit&& visit);
   void relist();
   std::optional<Order> only_order(BlockId id, Tier tier) const;
   void change_rank(Block& block, Tier tier, Rank rank) noexcept;

@@ -51,42 +51,50 @@ class ClassLists {
     lists_[use].remove(id);
     if (lists_[use].empty()) filled_ &= ~(1ULL << use);
   }
+  // Blocks that follow one another in a prefix, and are in these lists: as many at once as stand
+  // side by side.
+  void remove(std::span<const BlockId> blocks) noexcept {
+    while (!blocks.empty()) {
+      std::size_t end = 1;
+      while (end < blocks.size() && lists_.front().newer(blocks[end]) == blocks[end - 1]) ++end;
+      const UseClass use = class_of(blocks.front());
+      lists_[use].remove(blocks.first(end));
+      if (lists_[use].empty()) filled_ &= ~(1ULL << use);
+      blocks = blocks.subspan(end);
+    }
+  }
+  // Such blocks, which are in no list, become the newest of their classes, the first newer than the
+  // last.
+  void push_newest(std::span<const BlockId> blocks) noexcept {
+    while (!blocks.empty()) {
+      const UseClass use = class_of(blocks.back());
+      std::size_t first = blocks.size() - 1;
+      while (first > 0 && class_of(blocks[first - 1]) == use) --first;
+      lists_[use].push_newest(blocks.subspan(first));
+      filled_ |= 1ULL << use;
+      blocks = blocks.first(first);
+    }
+  }
   // The block, whose mark changes next, is the newest of another class.
   void move_to(UseClass use, BlockId id) noexcept {
     remove(id);
     filled_ |= 1ULL << use;
     lists_[use].push_newest(id);
   }
-  // Of each that is in one of these lists, one after the other.
+  // From the last block of a prefix to its first: each that is in one of these lists becomes the
+  // newest of the class of its mark, which it gets next.
   void move_all(std::span<const std::pair<BlockId, UseMark>> to) noexcept {
-    constexpr std::size_t kAhead = 16;
-    for (std::size_t i = 0; i < to.size() + kAhead; ++i) {
-      if (i < to.size()) lists_.front().prefetch(to[i].first);
-      if (i >= kAhead / 2 && i - kAhead / 2 < to.size())
-        lists_.front().prefetch_neighbours(to[i - kAhead / 2].first);
-      if (i < kAhead) continue;
-      const auto& [id, mark] = to[i - kAhead];
-      if (contains(id)) move_to(mark.use, id);
-    }
+    each_run(
+        to.size(), [&](std::size_t i) { return to[i].first; },
+        [&](std::size_t i) { return to[i].second.use; });
   }
+  // Makes the blocks of a prefix that are in these lists the newest of their classes, the first
+  // newer than the last.
   void touch(std::span<const BlockId> prefix) noexcept {
-    if (lists_.size() == 1) return lists_.front().touch(prefix);
-    constexpr std::size_t kAhead = 16;
-    const std::size_t n = prefix.size();
-    for (std::size_t i = 0; i < n + kAhead; ++i) {
-      if (i < n) {
-        lists_.front().prefetch(prefix[n - 1 - i]);
-        blocks_->prefetch_mark(prefix[n - 1 - i]);
-      }
-      if (i >= kAhead / 2 && i - kAhead / 2 < n)
-        lists_.front().prefetch_neighbours(prefix[n - 1 - i + kAhead / 2]);
-      if (i < kAhead) continue;
-      const BlockId id = prefix[n - 1 - i + kAhead];
-      LruList& of = lists_[class_of(id)];
-      if (id == of.newest() || !of.contains(id)) continue;
-      of.remove(id);
-      of.push_newest(id);
-    }
+    const std::size_t last = prefix.size() - 1;
+    each_run(
+        prefix.size(), [&](std::size_t i) { return prefix[last - i]; },
+        [&](std::size_t i) { return class_of(prefix[last - i]); });
   }
 
   // The block that was used longest ago; kNoBlock where there is none.
@@ -120,6 +128,43 @@ class ClassLists {
     const UseClass use = class_of(id);
     filled_ |= 1ULL << use;
     return lists_[use];
+  }
+  // Of `count` blocks, from the last of a prefix to its first, each becomes the newest of the class
+  // `to` says: as many at once as stand side by side and go to the same class.
+  template <class At, class To>
+  void each_run(std::size_t count, At&& at, To&& to) noexcept {
+    constexpr std::size_t kAhead = 16;
+    LruList::Run run;
+    UseClass run_to = 0;
+    for (std::size_t i = 0; i < count + kAhead; ++i) {
+      if (i < count) {
+        lists_.front().prefetch(at(i));
+        if (lists_.size() > 1) blocks_->prefetch_mark(at(i));
+      }
+      if (i >= kAhead / 2 && i - kAhead / 2 < count)
+        lists_.front().prefetch_neighbours(at(i - kAhead / 2));
+      if (i < kAhead) continue;
+      const BlockId id = at(i - kAhead);
+      const UseClass id_to = to(i - kAhead);
+      if (run.blocks != 0 && id_to == run_to && lists_.front().newer(run.newest) == id) {
+        run.newest = id;
+        ++run.blocks;
+        continue;
+      }
+      move(run, run_to);
+      run = contains(id) ? LruList::Run{id, id, 1} : LruList::Run{};
+      run_to = id_to;
+    }
+    move(run, run_to);
+  }
+  void move(const LruList::Run& run, UseClass to) noexcept {
+    if (run.blocks == 0) return;
+    const UseClass from = class_of(run.newest);
+    if (from == to && lists_[to].newest() == run.newest) return;
+    lists_[from].cut(run);
+    if (lists_[from].empty()) filled_ &= ~(1ULL << from);
+    lists_[to].push_newest(run);
+    filled_ |= 1ULL << to;
   }
   bool is_older(BlockId a, BlockId b) const noexcept {
     const Block &of_a = (*blocks_)[a], &of_b = (*blocks_)[b];

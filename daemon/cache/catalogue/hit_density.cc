@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <ranges>
 
 #include "core/base/check.h"
 
@@ -11,6 +12,8 @@ namespace {
 
 // A prompt that has more tokens than this beyond what was known of it is no further turn.
 constexpr std::uint32_t kGrowthTokensMax = 4096;
+// So many blocks of a use are looked at for the last one that is in an order.
+constexpr std::size_t kLookedAtMax = 256;
 
 // One for four entries of the index: uses of which fewer blocks are left are few.
 std::uint32_t uses_for(std::uint32_t blocks_max) noexcept {
@@ -59,30 +62,27 @@ void HitDensity::learn(const Key& key, const UseMark& mark) {
 
 // ---- uses
 
-void HitDensity::begin(std::span<const BlockId> prefix, std::uint64_t stamp, const Prompt& prompt) {
+// `last`: of the blocks that were known, or kNoBlock.
+void HitDensity::begin(BlockId last, std::uint64_t stamp, const Prompt& prompt) {
   Use& use = use_at(stamp) = {};
   use.stamp = static_cast<std::uint32_t>(stamp);
   use.at = now_;
   use.prompt_blocks = prompt.blocks;
   use.answer = use_class::answer(prompt.answer_tokens);
-  if (prefix.empty()) return;
-  use.mark = PackedMark(blocks_.mark(prefix.back()));
-  // What is held enters its order, and is noted, when it is let go of.
-  TierSet missing = listed_;
-  const Key* sampled_before = nullptr;
-  for (auto id = prefix.rbegin(); id != prefix.rend(); ++id) {
-    const Block& block = blocks_[*id];
-    if (sampled(block.key)) {
-      rates_.prefetch_bucket(block.key);
-      if (sampled_before != nullptr) rates_.prefetch_sample(*sampled_before);
-      sampled_before = &block.key;
-    }
-    if ((block.tiers.bits & missing.bits) == 0) continue;
-    for (const Tier tier : kAllTiers) {
-      if (!missing.has(tier) || !block.tiers.has(tier) || block.holds[index_of(tier)] != 0)
-        continue;
-      use.last[index_of(tier)] = *id;
-      missing = missing.without(tier);
+  if (last != kNoBlock) use.mark = PackedMark(blocks_.mark(last));
+}
+
+// Of each order, the last block of the use. What is held enters its order, and is noted, when it is
+// let go of; where the last of a tier is held, those before it mostly are.
+void HitDensity::note_last(std::span<const BlockId> prefix, std::uint64_t stamp) noexcept {
+  Use& use = use_at(stamp);
+  for (const Tier tier : kAllTiers) {
+    if (!listed_.has(tier)) continue;
+    const std::size_t t = index_of(tier);
+    for (const BlockId id : std::views::reverse(prefix) | std::views::take(kLookedAtMax)) {
+      if (!blocks_[id].tiers.has(tier) || blocks_[id].holds[t] != 0) continue;
+      use.last[t] = id;
+      break;
     }
   }
 }
@@ -112,7 +112,7 @@ UseMark HitDensity::used_again(BlockId id, std::uint32_t turn) {
 void HitDensity::came(BlockId id, BlockId parent, const Prompt& prompt) {
   const std::uint64_t stamp = blocks_[id].last_access;
   if (use_of(stamp) == nullptr) {
-    begin({}, stamp, prompt);
+    begin(kNoBlock, stamp, prompt);
     if (parent != kNoBlock) use_at(stamp).mark = PackedMark(blocks_.mark(parent));
   }
   Use& use = use_at(stamp);
@@ -246,7 +246,7 @@ BlockId HitDensity::least_dense(const ClassLists& lists, Tier tier) {
 
 void HitDensity::pass_time(std::uint32_t now, const std::array<std::uint64_t, kTiers>& room) {
   now_ = now;
-  rates_.set_blocks(blocks_.size());
+  rates_.set_blocks(blocks_.size(), static_cast<std::uint64_t>(blocks_of_a_use_));
   rates_.refresh(now);
   for (std::size_t tier = 0; tier < kTiers; ++tier) rivals_[tier].set_blocks(room[tier]);
 }

@@ -48,10 +48,15 @@ class HitDensity {
   template <class Relist>
   void used(std::span<const BlockId> prefix, std::uint64_t stamp, const Prompt& prompt, bool learn,
             Relist&& relist) {
-    begin(prefix, stamp, prompt);
+    begin(prefix.empty() ? kNoBlock : prefix.back(), stamp, prompt);
+    note_last(prefix, stamp);
     if (!learn) return;
+    constexpr double kOfTheLast = 1.0 / 64;
+    blocks_of_a_use_ += kOfTheLast * (static_cast<double>(prefix.size()) - blocks_of_a_use_);
+    constexpr std::size_t kAhead = 8;
     std::uint32_t turn = grown_turn(prefix, stamp, prompt);
     for (std::size_t i = prefix.size(); i-- > 0;) {
+      if (i >= kAhead) prefetch_sample(prefix[i - kAhead / 2], prefix[i - kAhead]);
       const UseMark mark = used_again(prefix[i], turn);
       turn = mark.turn;
       relist(prefix[i], mark);
@@ -119,7 +124,14 @@ class HitDensity {
 
   Use& use_at(std::uint64_t stamp) noexcept { return uses_[stamp & (uses_count_ - 1)]; }
   const Use* use_of(std::uint64_t stamp) const noexcept;
-  void begin(std::span<const BlockId> prefix, std::uint64_t stamp, const Prompt& prompt);
+  void begin(BlockId last, std::uint64_t stamp, const Prompt& prompt);
+  void note_last(std::span<const BlockId> prefix, std::uint64_t stamp) noexcept;
+  // What is learnt of `soon` is asked for, and what finds that of the other, later one.
+  void prefetch_sample(BlockId soon, BlockId later) const noexcept {
+    const Key &key = blocks_[soon].key, &other = blocks_[later].key;
+    if (sampled(key)) rates_.prefetch_sample(key);
+    if (sampled(other)) rates_.prefetch_bucket(other);
+  }
   std::uint32_t grown_turn(std::span<const BlockId> prefix, std::uint64_t stamp,
                            const Prompt& prompt) const;
   UseMark used_again(BlockId id, std::uint32_t turn);
@@ -146,6 +158,7 @@ class HitDensity {
   TierSet listed_;  // tiers that ever had a block in an order
   std::array<Going, kTiers> going_{};
   std::array<double, kTiers> least_{};  // densities at which blocks went of late
+  double blocks_of_a_use_ = 0;          // in the mean, of late
   std::uint32_t now_ = 0;
 };
 

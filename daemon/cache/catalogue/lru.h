@@ -23,6 +23,8 @@ class LruList {
   bool empty() const noexcept { return oldest_ == kNoBlock; }
   BlockId oldest() const noexcept { return oldest_; }
   BlockId newest() const noexcept { return newest_; }
+  // Next to a block that is in this list; kNoBlock where it is the newest.
+  BlockId newer(BlockId id) const noexcept { return link(id).newer; }
   std::uint32_t size() const noexcept { return size_; }
   // Of a block that is in this list or in none of this tier.
   bool contains(BlockId id) const noexcept { return link(id).newer != LruLink::kUnlinked; }
@@ -40,20 +42,40 @@ class LruList {
     --size_;
   }
 
-  // Makes those of `prefix` that are in this list the newest, the first newer than the last.
-  void touch(std::span<const BlockId> prefix) noexcept {
-    constexpr std::size_t kAhead = 16;
-    const std::size_t n = prefix.size();
-    for (std::size_t i = 0; i < n + kAhead; ++i) {
-      if (i < n) prefetch(prefix[n - 1 - i]);
-      if (i >= kAhead / 2 && i - kAhead / 2 < n)
-        prefetch_neighbours(prefix[n - 1 - i + kAhead / 2]);
-      if (i < kAhead) continue;
-      const BlockId id = prefix[n - 1 - i + kAhead];
-      if (id == newest_ || !contains(id)) continue;
-      remove(id);
-      push_newest(id);
+  // Blocks that stand side by side in this list, from `newest` to `oldest`. The blocks of a prefix
+  // mostly do, and are moved as one.
+  struct Run {
+    BlockId newest = kNoBlock;
+    BlockId oldest = kNoBlock;
+    std::uint32_t blocks = 0;
+  };
+  // Takes a run out; to be pushed into a list of the same tier before anything else happens.
+  void cut(const Run& run) noexcept {
+    const BlockId newer = link(run.newest).newer, older = link(run.oldest).older;
+    (newer == kNoBlock ? newest_ : link(newer).older) = older;
+    (older == kNoBlock ? oldest_ : link(older).newer) = newer;
+    size_ -= run.blocks;
+  }
+  // The same for good: of a run's blocks, the newest first.
+  void remove(std::span<const BlockId> run) noexcept {
+    cut({run.front(), run.back(), static_cast<std::uint32_t>(run.size())});
+    for (const BlockId id : run) link(id) = {};
+  }
+  // Blocks that are in no list become a run, the first the newest of all.
+  void push_newest(std::span<const BlockId> run) noexcept {
+    BlockId newer = kNoBlock;
+    for (std::size_t i = 0; i < run.size(); ++i) {
+      link(run[i]) = {newer, i + 1 < run.size() ? run[i + 1] : kNoBlock};
+      newer = run[i];
     }
+    push_newest(Run{run.front(), run.back(), static_cast<std::uint32_t>(run.size())});
+  }
+  void push_newest(const Run& run) noexcept {
+    link(run.newest).newer = kNoBlock;
+    link(run.oldest).older = newest_;
+    (newest_ == kNoBlock ? oldest_ : link(newest_).newer) = run.oldest;
+    newest_ = run.newest;
+    size_ += run.blocks;
   }
 
   // Of whoever moves many blocks: their links are asked for, and those of their neighbours once

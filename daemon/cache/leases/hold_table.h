@@ -3,6 +3,8 @@
 // thread.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -21,7 +23,7 @@ class HoldTable {
   };
 
   static std::uint64_t name_of(BlockId block, Tier tier) noexcept {
-    return (std::uint64_t{block.value} << 2 | index_of(tier)) + 1;
+    return std::uint64_t{index_of(tier) + 1} << 32 | block.value;
   }
   bool empty() const noexcept { return used_ == 0; }
   std::size_t size() const noexcept { return used_; }
@@ -32,14 +34,18 @@ class HoldTable {
     Entry& at = entries_[place_of(name)];
     return at.name == name ? &at : nullptr;
   }
-  Entry& add(std::uint64_t name, std::uint64_t bytes) {
-    if (2 * (used_ + 1) > entries_.size()) grow();
+  // The one there is, or a new one of no leases. Room was made for it by expect().
+  Entry& at(std::uint64_t name) noexcept {
     Entry& at = entries_[place_of(name)];
-    at = {name, 0, 0, bytes};
-    ++used_;
+    used_ += at.name == 0 ? 1 : 0;
+    at.name = name;
     return at;
   }
-  // One that find() or add() has just given.
+  // So many more are going to be added.
+  void expect(std::size_t more) {
+    if (2 * (used_ + more) > entries_.size()) grow(used_ + more);
+  }
+  // One that find() or at() has just given.
   void erase(Entry* entry) noexcept {
     std::size_t hole = static_cast<std::size_t>(entry - entries_.data());
     const std::size_t mask = entries_.size() - 1;
@@ -55,8 +61,11 @@ class HoldTable {
   }
 
  private:
+  // Blocks that came one after the other have numbers that do, and places side by side.
+  static constexpr std::size_t kTogether = 8;
   std::size_t home_of(std::uint64_t name) const noexcept {
-    return (name * 0x9E3779B97F4A7C15ULL >> 20) & (entries_.size() - 1);
+    const std::uint64_t group = name / kTogether * 0x9E3779B97F4A7C15ULL >> 20;
+    return (group * kTogether + name % kTogether) & (entries_.size() - 1);
   }
   // Where it is, or the empty place where it would be.
   std::size_t place_of(std::uint64_t name) const noexcept {
@@ -65,10 +74,10 @@ class HoldTable {
       at = (at + 1) & (entries_.size() - 1);
     return at;
   }
-  void grow() {
+  void grow(std::size_t entries) {
     constexpr std::size_t kFirst = 64;
-    const auto before = std::exchange(
-        entries_, std::vector<Entry>(entries_.empty() ? kFirst : 2 * entries_.size()));
+    const auto before =
+        std::exchange(entries_, std::vector<Entry>(std::bit_ceil(std::max(2 * entries, kFirst))));
     for (const Entry& entry : before) {
       if (entry.name != 0) entries_[place_of(entry.name)] = entry;
     }

@@ -1,6 +1,7 @@
 #include "daemon/cache/leases/leases.h"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include "core/base/check.h"
@@ -31,15 +32,18 @@ Leases::Leases(Options options, Catalogue& catalogue, MemoryTiers& memory, DiskT
 // ---- granting
 
 Leases::Grant Leases::lease(SessionId session, std::uint16_t ns, std::span<const Key> keys,
-                            std::uint32_t device, std::uint32_t looked_up, bool ahead) {
+                            std::uint32_t device, std::uint32_t looked_up, bool ahead,
+                            const Answer& answer) {
   OfSession& of_session = leases_of_[session];
   const UserId user = users_.user_of(session);
   const auto has = users_.sum_of(user);
   const std::uint64_t asked = ahead ? 0 : std::max<std::uint64_t>(looked_up, keys.size());
+  Grant grant;
   if (of_session.ids.size() >= options_.per_session_max || has.leases >= options_.per_user_max ||
       catalogue_.namespaces()[ns].closed) {
     missed(ns, asked);
-    return {};
+    if (answer) answer(grant);
+    return grant;
   }
   keys = keys.first(std::min({keys.size(), limits::kBlocksLeasedPerSessionMax - of_session.blocks,
                               limits::kBlocksLeasedPerUserMax - has.blocks}));
@@ -48,32 +52,40 @@ Leases::Grant Leases::lease(SessionId session, std::uint16_t ns, std::span<const
   std::vector<BlockId> found(keys.size());
   found.resize(catalogue_.find_prefix(ns, keys, found));
   held.reserve(found.size());
-  UserHolds::User& of_user = users_.begin_lease(user);
+  UserHolds::User& of_user = users_.begin_lease(user, ns, found.size());
+  bool all_there = true;
   for (const BlockId id : found) {
     const auto leased = hold_in_memory(of_user, id, device);
     if (!leased) break;
+    all_there = all_there && !leased->pending;
     held.push_back(*leased);
   }
   users_.add_blocks(of_user, held.size());
-  await_reads(held, session, ns, user);
-  Grant grant;
+  if (!all_there) {
+    catalogue_.leave_orders(std::span(found).first(held.size()));
+    await_reads(held, session, ns, user);
+  }
+  const auto prefix = std::span(found).first(held.size());
+  if (!held.empty()) grant.lease = next_++;
+  fill(grant, held);
+  if (answer) answer(grant);
+  catalogue_.leave_orders(prefix);
   if (!ahead) missed(ns, asked - held.size());
   if (held.empty()) {
     end({session, ns, {}, user});
     return grant;
   }
   if (!ahead) blocks_ += held.size();
-  grant.lease = next_++;
   std::optional<Prompt> prompt;
   if (!ahead) {
     prompt = {static_cast<std::uint32_t>(asked), catalogue_.namespaces()[ns].layout.block_tokens};
   }
-  note_access(held, user, prompt, grant);
+  note_access(held, prefix, user, prompt);
   of_session.ids.push_back(grant.lease);
   of_session.blocks += held.size();
   leases_.emplace(grant.lease, Lease{session, ns, std::move(held), user, ahead});
   if (!disk_.minds_use()) return grant;
-  for (const BlockId id : std::span(found).first(grant.slots.size())) disk_.seen_again(id);
+  for (const BlockId id : prefix) disk_.seen_again(id);
   return grant;
 }
 
@@ -87,9 +99,8 @@ std::optional<Leases::Leased> Leases::hold_in_memory(UserHolds::User& user, Bloc
     tiers = tiers.without(Tier::device);
   for (const Tier tier : {Tier::device, Tier::host}) {
     const std::uint32_t part = tier == Tier::device ? device : 0;
-    if (!tiers.has(tier) || !users_.count(user, id, tier, part)) continue;
-    if (users_.hold(user, id, tier)) return Leased{id, tier, false, id, part, tier};
-    UserHolds::uncount(user, id, tier, part);
+    if (tiers.has(tier) && users_.count_held(user, id, tier, part))
+      return Leased{id, tier, false, id, part, tier};
   }
   if (!tiers.has(Tier::disk) || tiers.has(Tier::host)) return std::nullopt;
   if (!users_.count(user, id, Tier::host, 0)) return std::nullopt;
@@ -105,29 +116,32 @@ void Leases::await_reads(std::vector<Leased>& held, SessionId session, std::uint
     if (!loads_.ensure(held[i].block)) {
       const std::vector<Leased> rest(held.begin() + static_cast<std::ptrdiff_t>(i), held.end());
       held.resize(i);
-      users_.begin_lease(user);
+      users_.begin_lease(user, ns, 0);
       return end({session, ns, rest, user});
     }
     loads_.wait(held[i].block, {next_, static_cast<std::uint32_t>(i)});
   }
 }
 
-void Leases::note_access(const std::vector<Leased>& held, UserId user,
-                         const std::optional<Prompt>& prompt, Grant& grant) {
-  const std::uint64_t now = catalogue_.tick();
-  std::vector<BlockId> prefix;
-  prefix.reserve(held.size());
+void Leases::fill(Grant& grant, const std::vector<Leased>& held) const {
   grant.slots.reserve(held.size());
   grant.tiers.reserve(held.size());
   for (const Leased& leased : held) {
-    prefix.push_back(leased.block);
+    const Place at = catalogue_.block(leased.block).places[index_of(leased.from)];
+    grant.slots.push_back(leased.pending ? 0 : slot_name(at));
+    grant.tiers.push_back(leased.from);
+  }
+}
+
+void Leases::note_access(const std::vector<Leased>& held, std::span<const BlockId> prefix,
+                         UserId user, const std::optional<Prompt>& prompt) {
+  const std::uint64_t now = catalogue_.tick();
+  const std::uint64_t bytes = catalogue_.record_bytes(prefix.front());
+  for (const Leased& leased : held) {
     const Block& block = catalogue_.block(leased.block);
     const auto gap = catalogue_.ages().of(block.last_access);
     if (gap.known) counts_.reuse_gap.add(gap.seconds);
-    const Tier from = leased.from;
-    grant.slots.push_back(leased.pending ? 0 : slot_name(block.places[index_of(from)]));
-    grant.tiers.push_back(from);
-    if (prompt) counts_.hit_bytes[index_of(from)] += catalogue_.record_bytes(leased.block);
+    if (prompt) counts_.hit_bytes[index_of(leased.from)] += bytes;
     for (const Tier tier : {Tier::device, Tier::host}) {
       if (!block.tiers.has(tier)) continue;
       const Place at = block.places[index_of(tier)];
@@ -242,14 +256,15 @@ void Leases::end(const Lease& lease) {
   prefix.reserve(lease.blocks.size());
   UserHolds::User& user = users_.known(lease.user);
   for (const Leased& leased : lease.blocks) {
-    if (leased.block != kNoBlock) {
-      prefix.push_back(leased.block);
-      if (!leased.pending) users_.unhold(user, leased.block, leased.tier);
-    }
-    UserHolds::uncount(user, leased.counted, leased.tier, leased.part);
+    if (leased.block != kNoBlock) prefix.push_back(leased.block);
+  }
+  // The last first: what stands behind it in the table need not be looked at then.
+  for (const Leased& leased : std::views::reverse(lease.blocks)) {
+    users_.uncount(user, leased.counted, leased.tier, leased.part,
+                   leased.block != kNoBlock && !leased.pending);
   }
   users_.end_lease(lease.user, lease.blocks.size());
-  catalogue_.touch(prefix);
+  catalogue_.enter_orders(prefix);
   for (const BlockId id : prefix) placements_.settle(id);
 }
 

@@ -45,9 +45,11 @@ class Leases {
   // moving to the host tier. `device`: the session's GPU, or kNoDevice; what lies on another one is
   // served from where else it is. `looked_up`: blocks of the prompt that could have been cached;
   // those that are not granted are misses. `ahead`: of a request that is still to come, and counted
-  // among no lookups.
+  // among no lookups. `answer` is called with the grant as soon as everything is held: whoever
+  // asked does not wait until the use has been noted.
+  using Answer = std::function<void(const Grant&)>;
   Grant lease(SessionId session, std::uint16_t ns, std::span<const Key> keys, std::uint32_t device,
-              std::uint32_t looked_up, bool ahead = false);
+              std::uint32_t looked_up, bool ahead = false, const Answer& answer = {});
   // Blocks that a client looked up in vain, without asking for a lease.
   void missed(std::uint16_t ns, std::uint64_t blocks) noexcept {
     catalogue_.namespaces()[ns].lookups.misses += blocks;
@@ -107,9 +109,10 @@ class Leases {
 
   std::optional<Leased> hold_in_memory(UserHolds::User& user, BlockId id, std::uint32_t device);
   void await_reads(std::vector<Leased>& held, SessionId session, std::uint16_t ns, UserId user);
+  void fill(Grant& grant, const std::vector<Leased>& held) const;
   // `prompt`: what the blocks are used for; none, if that is still to come.
-  void note_access(const std::vector<Leased>& held, UserId user,
-                   const std::optional<Prompt>& prompt, Grant& grant);
+  void note_access(const std::vector<Leased>& held, std::span<const BlockId> prefix, UserId user,
+                   const std::optional<Prompt>& prompt);
   void landed(BlockId id, std::span<const Loads::Waiter> waiters, bool good);
   void settled(BlockId id, std::span<const Loads::Waiter> waiters);
   void close(LeaseId id, Lease& lease, std::uint32_t usable);

@@ -1,5 +1,9 @@
 #include "daemon/cache/leases/user_holds.h"
 
+#include <utility>
+
+#include "core/base/check.h"
+
 namespace kvtier::daemon {
 
 UserId UserHolds::user_of(SessionId session) const {
@@ -12,9 +16,15 @@ UserHolds::Sum UserHolds::sum_of(UserId user) const {
   return known == users_.end() ? Sum{} : known->second.sum_;
 }
 
-UserHolds::User& UserHolds::begin_lease(UserId user) {
-  User& of = users_[user];
+UserHolds::User& UserHolds::begin_lease(UserId user, std::uint16_t ns, std::size_t blocks) {
+  const auto [at, is_new] = users_.try_emplace(user);
+  User& of = at->second;
+  if (is_new) of.table_ = std::exchange(spare_, {});
   ++of.sum_.leases;
+  of.table_.expect(blocks);
+  of.record_bytes_ = catalogue_.namespaces()[ns].layout.record_bytes;
+  of.tenant_ = catalogue_.namespaces()[ns].tenant;
+  for (User::Share& share : of.shares_) share.allowed = 0;
   return of;
 }
 
@@ -22,32 +32,22 @@ void UserHolds::end_lease(UserId user, std::size_t blocks) {
   const auto known = users_.find(user);
   Sum& sum = known->second.sum_;
   sum.blocks -= blocks;
-  if (--sum.leases == 0) users_.erase(known);
+  if (--sum.leases != 0) return;
+  KVTIER_CHECK(known->second.table_.empty());
+  spare_ = std::move(known->second.table_);
+  users_.erase(known);
 }
 
-bool UserHolds::count(User& user, BlockId id, Tier tier, std::uint32_t part) {
-  const std::uint64_t name = HoldTable::name_of(id, tier);
-  if (HoldTable::Entry* const known = user.table_.find(name)) {
-    ++known->leases;
-    return true;
-  }
-  const std::uint64_t bytes = catalogue_.record_bytes(id);
-  std::uint64_t& held = user.bytes_[{tier, part}];
-  if (leased_percent_ < 100 && held != 0) {
-    const std::uint64_t all = memory_.of(tier, part).allowance(catalogue_.tenant(id));
-    const std::uint64_t allowed = all / 100 * leased_percent_ + all % 100 * leased_percent_ / 100;
-    if (held + bytes > allowed) return false;
-  }
-  held += bytes;
-  user.table_.add(name, bytes).leases = 1;
+std::uint64_t UserHolds::allowed(const User& user, const User::Share& share) const {
+  const std::uint64_t all = memory_.of(share.tier, share.part).allowance(user.tenant_);
+  return all / 100 * leased_percent_ + all % 100 * leased_percent_ / 100;
+}
+
+bool UserHolds::hold(User& user, BlockId id, Tier tier) {
+  Entry* const entry = user.table_.find(HoldTable::name_of(id, tier));
+  if (entry->held == 0 && !catalogue_.hold(id, tier)) return false;
+  ++entry->held;
   return true;
-}
-
-void UserHolds::uncount(User& user, BlockId id, Tier tier, std::uint32_t part) {
-  HoldTable::Entry* const entry = user.table_.find(HoldTable::name_of(id, tier));
-  if (--entry->leases != 0) return;
-  user.bytes_[{tier, part}] -= entry->bytes;
-  user.table_.erase(entry);
 }
 
 }  // namespace kvtier::daemon

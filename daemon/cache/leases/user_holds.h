@@ -8,9 +8,8 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <unordered_map>
-#include <utility>
+#include <vector>
 
 #include "daemon/cache/catalogue/catalogue.h"
 #include "daemon/cache/leases/hold_table.h"
@@ -36,41 +35,94 @@ class UserHolds {
   };
   class User {
     friend class UserHolds;
+    // What it holds of a part of a memory tier, each block once.
+    struct Share {
+      Tier tier;
+      std::uint32_t part;
+      std::uint64_t bytes = 0;
+      std::uint64_t allowed = 0;  // of the lease that is granted now
+    };
     Sum sum_;
     HoldTable table_;
-    std::map<std::pair<Tier, std::uint32_t>, std::uint64_t> bytes_;  // by part; each block once
+    std::vector<Share> shares_;       // a few
+    std::uint64_t record_bytes_ = 0;  // of the lease that is granted now
+    TenantId tenant_ = 0;
   };
   Sum sum_of(UserId user) const;
-  // The user, which is there until as many leases have ended as have begun.
-  User& begin_lease(UserId user);
+  // The user, which is there until as many leases have ended as have begun. At most so many blocks
+  // of this namespace will be counted.
+  User& begin_lease(UserId user, std::uint16_t ns, std::size_t blocks);
   User& known(UserId user) { return users_.at(user); }
   void add_blocks(User& user, std::size_t blocks) noexcept { user.sum_.blocks += blocks; }
   // One with so many blocks; all of them are uncounted.
   void end_lease(UserId user, std::size_t blocks);
 
-  // A block of a lease that it has, or is about to have, in this tier; `part`: of the device tier,
-  // the GPU. False, and not counted, where that is more than the user may hold of it.
-  bool count(User& user, BlockId id, Tier tier, std::uint32_t part);
-  static void uncount(User& user, BlockId id, Tier tier, std::uint32_t part);
-  // Holds a block that is counted there, for one lease more. False at the bound on holds of one
-  // placement.
-  bool hold(User& user, BlockId id, Tier tier) {
-    HoldTable::Entry* const entry = user.table_.find(HoldTable::name_of(id, tier));
-    if (entry->held == 0 && !catalogue_.hold(id, tier)) return false;
+  // A block of the lease that has begun, in this tier; `part`: of the device tier, the GPU. False,
+  // and not counted, where that is more than the user may hold of it.
+  bool count(User& user, BlockId id, Tier tier, std::uint32_t part) {
+    return counted(user, id, tier, part) != nullptr;
+  }
+  // The same of one that is there, and holds it (Catalogue::hold_in_order()). False as well at the
+  // bound on holds of one placement.
+  bool count_held(User& user, BlockId id, Tier tier, std::uint32_t part) {
+    Entry* const entry = counted(user, id, tier, part);
+    if (entry == nullptr) return false;
+    if (entry->held == 0 && !catalogue_.hold_in_order(id, tier)) {
+      uncount(user, entry, tier, part);
+      return false;
+    }
     ++entry->held;
     return true;
   }
-  void unhold(User& user, BlockId id, Tier tier) {
-    HoldTable::Entry* const entry = user.table_.find(HoldTable::name_of(id, tier));
-    if (--entry->held == 0) catalogue_.unhold(id, tier);
+  // Holds a block that is counted and has come. False at that bound.
+  bool hold(User& user, BlockId id, Tier tier);
+  // Of a block of a lease that ends, counted as this one; `held`: it was held as well
+  // (Catalogue::unhold_out_of_order()).
+  void uncount(User& user, BlockId id, Tier tier, std::uint32_t part, bool held) {
+    Entry* const entry = user.table_.find(HoldTable::name_of(id, tier));
+    if (held && --entry->held == 0) catalogue_.unhold_out_of_order(id, tier);
+    uncount(user, entry, tier, part);
   }
 
  private:
+  using Entry = HoldTable::Entry;
+  Entry* counted(User& user, BlockId id, Tier tier, std::uint32_t part) {
+    Entry& entry = user.table_.at(HoldTable::name_of(id, tier));
+    if (entry.leases++ != 0) return &entry;
+    entry.bytes = user.record_bytes_;
+    User::Share& share = share_of(user, tier, part);
+    if (may_have_more(user, share)) {
+      share.bytes += entry.bytes;
+      return &entry;
+    }
+    user.table_.erase(&entry);
+    return nullptr;
+  }
+  static void uncount(User& user, Entry* entry, Tier tier, std::uint32_t part) {
+    if (--entry->leases != 0) return;
+    share_of(user, tier, part).bytes -= entry->bytes;
+    user.table_.erase(entry);
+  }
+  static User::Share& share_of(User& user, Tier tier, std::uint32_t part) {
+    for (User::Share& share : user.shares_) {
+      if (share.tier == tier && share.part == part) return share;
+    }
+    return user.shares_.emplace_back(User::Share{tier, part});
+  }
+  // One block it always may.
+  bool may_have_more(const User& user, User::Share& share) const {
+    if (leased_percent_ >= 100 || share.bytes == 0) return true;
+    if (share.allowed == 0) share.allowed = allowed(user, share);
+    return share.bytes + user.record_bytes_ <= share.allowed;
+  }
+  std::uint64_t allowed(const User& user, const User::Share& share) const;
+
   Catalogue& catalogue_;
   MemoryTiers& memory_;
   std::uint32_t leased_percent_;
   std::unordered_map<SessionId, UserId> user_of_;
   std::unordered_map<UserId, User> users_;  // which keeps them where they are
+  HoldTable spare_;  // of the last user who had no lease left: a table of the size that is needed
 };
 
 }  // namespace kvtier::daemon

@@ -15,6 +15,8 @@ constexpr double kLean = 100;
 constexpr double kRateMax = 0.95;
 // The ring has uses of so many times the blocks in the cache.
 constexpr std::uint64_t kRemembered = 4;
+// Of a use at least so many of its blocks are of the sample, if it has them.
+constexpr std::uint64_t kSampledOfAUse = 32;
 constexpr double kRingsToHalf = 2;
 
 double width(std::size_t age) noexcept {
@@ -51,8 +53,9 @@ std::uint64_t HitRates::bytes() const noexcept {
   return sizeof *this + ring_.size() * sizeof(Sample) + buckets_.size() * sizeof(std::uint32_t);
 }
 
-void HitRates::set_blocks(std::uint64_t blocks) {
-  const std::uint64_t wanted = kRemembered * blocks / ring_.size();
+void HitRates::set_blocks(std::uint64_t blocks, std::uint64_t blocks_of_a_use) {
+  const std::uint64_t wanted =
+      std::max(kRemembered * blocks / ring_.size(), blocks_of_a_use / kSampledOfAUse);
   const std::uint64_t skipped = wanted <= 1 ? 0 : std::bit_ceil(wanted) - 1;
   // Half as many blocks, before more is sampled: a cache that grows and shrinks by a few does not
   // start anew each time.
@@ -90,7 +93,9 @@ void HitRates::goes_on(const Key& key) noexcept {
 }
 
 std::optional<UseMark> HitRates::used(const Key& key, std::uint32_t now) {
-  const std::uint32_t place = place_of(key);
+  std::uint32_t* at = &bucket(key.tail());
+  while (*at != kNone && ring_[*at].key != key.tail()) at = &ring_[*at].next;
+  const std::uint32_t place = *at;
   if (place == kNone) return std::nullopt;
   Sample& before = ring_[place];
   // Its number: the last one at or below end_ that has this place.
@@ -99,7 +104,7 @@ std::optional<UseMark> HitRates::used(const Key& key, std::uint32_t now) {
   const std::size_t age = index_of_age(now > before.at ? now - before.at : 0);
   count_passed(number, before, age);
   hits_[before.mark.use][age] += 1;
-  unlink(place);
+  *at = before.next;
   before.live = false;
   return before.mark;
 }

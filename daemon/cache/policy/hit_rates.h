@@ -40,9 +40,10 @@ class HitRates {
 
   // Whether this key is one of the sample. A uniform part of all keys is.
   bool samples(const Key& key) const noexcept { return (key.tail() & skipped_) == 0; }
-  // So many blocks are cached: of a larger cache a smaller part of the keys is sampled, so that the
-  // ring remembers several times as many blocks as there are. Powers of two.
-  void set_blocks(std::uint64_t blocks);
+  // So many blocks are cached, and so many are used at a time: of a larger cache a smaller part of
+  // the keys is sampled, so that the ring remembers several times as many blocks as there are, and
+  // of longer prefixes as well, whose blocks have much the same to say. Powers of two.
+  void set_blocks(std::uint64_t blocks, std::uint64_t blocks_of_a_use = 1);
 
   // Of a sampled key that is asked for soon: what it is looked up in, then what that leads to.
   void prefetch_bucket(const Key& key) const noexcept { prefetch_memory(&bucket(key.tail())); }

@@ -65,10 +65,10 @@ BlockId DiskDevice::block_at(DiskLocation at) const noexcept {
   return blocks_in_[at.segment][at.slot];
 }
 
-void DiskDevice::set_evictable(std::uint32_t segment, bool evictable) {
+void DiskDevice::set_evictable(std::uint32_t segment, bool evictable, std::uint32_t count) {
   if (evictable_in_.size() <= segment) evictable_in_.resize(segment + 1);
-  KVTIER_CHECK(evictable || evictable_in_[segment] > 0);
-  evictable_in_[segment] += evictable ? 1U : ~0U;
+  KVTIER_CHECK(evictable || evictable_in_[segment] >= count);
+  evictable_in_[segment] += evictable ? count : ~count + 1;
 }
 
 bool DiskDevice::can_be_emptied(std::uint32_t segment) const {

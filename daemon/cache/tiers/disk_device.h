@@ -67,7 +67,7 @@ class DiskDevice {
     return blocks_in_[segment];
   }
   // The block in a slot of the segment may be evicted, or may be so no more.
-  void set_evictable(std::uint32_t segment, bool evictable);
+  void set_evictable(std::uint32_t segment, bool evictable, std::uint32_t count);
   // Whether nothing in the segment must stay: no block that is held, no record on its way there,
   // no slot that is never to be used again.
   bool can_be_emptied(std::uint32_t segment) const;

@@ -59,9 +59,9 @@ class DiskTier {
   // Forgets a block whose record did not hold; its slot is tested. False, and nothing done,
   // where something reads it, which will find the same.
   bool retire(BlockId id, const Error& why);
-  // The block in a slot may be evicted, or may be so no more.
-  void set_evictable(Place at, bool evictable) {
-    devices_[device_of(at)].set_evictable(location_of(at).segment, evictable);
+  // The block in a slot, or in so many of its segment, may be evicted, or may be so no more.
+  void set_evictable(Place at, bool evictable, std::uint32_t count) {
+    devices_[device_of(at)].set_evictable(location_of(at).segment, evictable, count);
   }
   // As DiskDevices::forget().
   void forget(std::span<const BlockId> ids, Removal why) { devices_.forget(ids, why); }

@@ -152,15 +152,15 @@ void MemoryTier::set_lent(Place at, bool lent) {
   state.lent += lent ? 1U : ~0U;
 }
 
-void MemoryTier::set_evictable(Place at, TenantId tenant, bool evictable) {
+void MemoryTier::set_evictable(Place at, TenantId tenant, bool evictable, std::uint32_t count) {
   State& state = state_of(ExtentId(at.container));
-  const std::uint64_t slot_bytes = state.extent->shape().slot_bytes;
+  const std::uint64_t bytes = count * state.extent->shape().slot_bytes;
   if (evictable) {
-    ++state.evictable;
-    state.evictable_of.add(tenant, slot_bytes);
+    state.evictable += count;
+    state.evictable_of.add(tenant, bytes);
   } else {
-    --state.evictable;
-    state.evictable_of.subtract(tenant, slot_bytes);
+    state.evictable -= count;
+    state.evictable_of.subtract(tenant, bytes);
   }
   note_idle(state);
 }

@@ -59,8 +59,9 @@ class MemoryTier {
   void give_back(Place at);
   // A taken slot is lent to a client, or is so no more (before it is given back).
   void set_lent(Place at, bool lent);
-  // The block in a slot may be evicted, or may be so no more; of whose it is.
-  void set_evictable(Place at, TenantId tenant, bool evictable);
+  // The block in a slot, or in so many of its extent, may be evicted, or may be so no more; of
+  // whose it is.
+  void set_evictable(Place at, TenantId tenant, bool evictable, std::uint32_t count = 1);
 
   // The block in a slot is kept by a hint, or is so no more.
   void set_kept(Place at, bool kept) { state_of(ExtentId(at.container)).kept += kept ? 1U : ~0U; }

@@ -104,8 +104,9 @@ TEST_F(HitDensityTest, prompts_are_told_apart_by_the_length_of_their_answer) {
 
     auto behind = known;
     for (const Key& key : prefix(5000 + answer, 22)) behind.push_back(key);
-    std::vector<BlockId> ids(known.size());
+    std::vector<BlockId> ids(behind.size());
     ASSERT_EQ(catalogue.find_prefix(ns, behind, ids), known.size());
+    ids.resize(known.size());
     catalogue.use(ids, 1, catalogue.tick(), Prompt{24, kBlockTokens, 0});
     store(behind, known.size(), answer);
     EXPECT_EQ(use_of(behind, 2), use_class::fresh(22 * kBlockTokens, use_class::answer(answer)));

@@ -144,7 +144,9 @@ TEST(HoldTableTest, keeps_each_entry_whatever_comes_and_goes_around_it) {
     HoldTable::Entry* const found = table.find(name);
     ASSERT_EQ(found != nullptr, expected.contains(name));
     if (found == nullptr) {
-      table.add(name, 1).leases = static_cast<std::uint32_t>(step);
+      table.expect(1);
+      ASSERT_EQ(table.at(name).leases, 0U);
+      table.at(name).leases = static_cast<std::uint32_t>(step);
       expected[name] = static_cast<std::uint32_t>(step);
     } else {
       ASSERT_EQ(found->leases, expected[name]);

@@ -24,9 +24,10 @@ struct CacheParts {
         eviction(catalogue, placements),
         emptying(catalogue, memory, eviction, later),
         room(catalogue, memory, disk, placements, eviction, emptying) {
-    catalogue.on_evictable = [this](Tier tier, Place at, TenantId tenant, bool evictable) {
-      if (tier == Tier::disk) return disk.set_evictable(at, evictable);
-      memory.of(tier, at).set_evictable(at, tenant, evictable);
+    catalogue.on_evictable = [this](Tier tier, Place at, TenantId tenant, bool evictable,
+                                    std::uint32_t count) {
+      if (tier == Tier::disk) return disk.set_evictable(at, evictable, count);
+      memory.of(tier, at).set_evictable(at, tenant, evictable, count);
     };
     disk.on_unheld = [this](BlockId id) { placements.settle(id); };
     memory.host().on_created = [this](storage::Extent& extent) {

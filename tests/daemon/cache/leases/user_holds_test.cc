@@ -28,8 +28,8 @@ TEST_F(UserHoldsTest, a_session_that_was_never_said_to_begin_is_a_user_of_its_ow
 
 TEST_F(UserHoldsTest, a_user_is_one_hold_of_a_block_however_many_leases_have_it) {
   UserHolds users(parts.catalogue, parts.memory, 100);
-  UserHolds::User& user = users.begin_lease(7);
-  users.begin_lease(7);
+  UserHolds::User& user = users.begin_lease(7, ns, blocks.size());
+  users.begin_lease(7, ns, blocks.size());
   for (int lease = 0; lease < 2; ++lease) {
     ASSERT_TRUE(users.count(user, blocks[0], Tier::host, 0));
     ASSERT_TRUE(users.hold(user, blocks[0], Tier::host));
@@ -38,9 +38,9 @@ TEST_F(UserHoldsTest, a_user_is_one_hold_of_a_block_however_many_leases_have_it)
   EXPECT_EQ(holds(blocks[0]), 1U);
   EXPECT_EQ(users.sum_of(7).blocks, 2U);
   for (std::uint32_t left : {1U, 0U}) {
-    users.unhold(user, blocks[0], Tier::host);
-    UserHolds::uncount(user, blocks[0], Tier::host, 0);
+    users.uncount(user, blocks[0], Tier::host, 0, true);
     users.end_lease(7, 1);
+    parts.catalogue.enter_orders(std::span(blocks).first(1));
     EXPECT_EQ(holds(blocks[0]), left);
     EXPECT_EQ(users.sum_of(7).leases, left);
   }
@@ -48,13 +48,13 @@ TEST_F(UserHoldsTest, a_user_is_one_hold_of_a_block_however_many_leases_have_it)
 
 TEST_F(UserHoldsTest, a_user_may_hold_its_part_of_a_tier_and_one_block_always) {
   UserHolds users(parts.catalogue, parts.memory, 50);
-  UserHolds::User& user = users.begin_lease(7);
+  UserHolds::User& user = users.begin_lease(7, ns, blocks.size());
   std::size_t counted = 0;
   for (const BlockId id : blocks) counted += users.count(user, id, Tier::host, 0) ? 1 : 0;
   EXPECT_EQ(counted, 20U);
   EXPECT_TRUE(users.count(user, blocks[0], Tier::host, 0)) << "it has that one already";
   UserHolds strict(parts.catalogue, parts.memory, 0);
-  UserHolds::User& other = strict.begin_lease(7);
+  UserHolds::User& other = strict.begin_lease(7, ns, blocks.size());
   EXPECT_TRUE(strict.count(other, blocks[0], Tier::host, 0));
   EXPECT_FALSE(strict.count(other, blocks[1], Tier::host, 0));
 }

@@ -9,9 +9,11 @@ namespace {
 class DiskRoomTest : public ::testing::Test {
  protected:
   DiskRoomTest() {
-    parts.catalogue.on_evictable = [this](Tier tier, Place at, TenantId tenant, bool evictable) {
-      if (tier != Tier::disk) return parts.memory.of(tier, at).set_evictable(at, tenant, evictable);
-      devices[device_of(at)].set_evictable(location_of(at).segment, evictable);
+    parts.catalogue.on_evictable = [this](Tier tier, Place at, TenantId tenant, bool evictable,
+                                          std::uint32_t count) {
+      if (tier != Tier::disk)
+        return parts.memory.of(tier, at).set_evictable(at, tenant, evictable, count);
+      devices[device_of(at)].set_evictable(location_of(at).segment, evictable, count);
     };
     devices.on_room = [this] { ++room_made; };
   }
