@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
-#include <ranges>
 
 #include "core/base/check.h"
 
@@ -79,11 +78,12 @@ void HitDensity::note_last(std::span<const BlockId> prefix, std::uint64_t stamp)
   for (const Tier tier : kAllTiers) {
     if (!listed_.has(tier)) continue;
     const std::size_t t = index_of(tier);
-    for (const BlockId id : std::views::reverse(prefix) | std::views::take(kLookedAtMax)) {
-      if (!blocks_[id].tiers.has(tier) || blocks_[id].holds[t] != 0) continue;
-      use.last[t] = id;
-      break;
-    }
+    const auto is = [&](BlockId id) {
+      return blocks_[id].tiers.has(tier) && blocks_[id].holds[t] == 0;
+    };
+    const auto looked_at = prefix.last(std::min(prefix.size(), kLookedAtMax));
+    const auto last = std::find_if(looked_at.rbegin(), looked_at.rend(), is);
+    if (last != looked_at.rend()) use.last[t] = *last;
   }
 }
 

@@ -1,6 +1,4 @@
 // The holds of a lease, of all its blocks together.
-#include <ranges>
-
 #include "core/base/check.h"
 #include "daemon/cache/catalogue/catalogue.h"
 #include "daemon/limits.h"
@@ -73,9 +71,9 @@ void Catalogue::leave_orders(std::span<const BlockId> prefix) {
         prefix, tier,
         [&](BlockId id) { return index_[id].holds[index_of(tier)] != 0 && is_listed(id, tier); },
         [&](std::span<const BlockId> piece, ClassLists& lists) {
-          for (const BlockId id : std::views::reverse(piece)) {
-            if (hit_density_) hit_density_->delisted(id, tier);
-            told.add(index_[id].places[index_of(tier)]);
+          for (auto id = piece.rbegin(); id != piece.rend(); ++id) {
+            if (hit_density_) hit_density_->delisted(*id, tier);
+            told.add(index_[*id].places[index_of(tier)]);
           }
           lists.remove(piece);
         });

@@ -1,7 +1,6 @@
 #include "daemon/cache/leases/leases.h"
 
 #include <algorithm>
-#include <ranges>
 #include <utility>
 
 #include "core/base/check.h"
@@ -259,9 +258,9 @@ void Leases::end(const Lease& lease) {
     if (leased.block != kNoBlock) prefix.push_back(leased.block);
   }
   // The last first: what stands behind it in the table need not be looked at then.
-  for (const Leased& leased : std::views::reverse(lease.blocks)) {
-    users_.uncount(user, leased.counted, leased.tier, leased.part,
-                   leased.block != kNoBlock && !leased.pending);
+  for (auto leased = lease.blocks.rbegin(); leased != lease.blocks.rend(); ++leased) {
+    users_.uncount(user, leased->counted, leased->tier, leased->part,
+                   leased->block != kNoBlock && !leased->pending);
   }
   users_.end_lease(lease.user, lease.blocks.size());
   catalogue_.enter_orders(prefix);
