@@ -261,6 +261,7 @@ bool Catalogue::note_use(std::span<const BlockId> prefix, UserId user, std::uint
   const std::uint64_t last = index_[prefix.back()].last_access;
   for (const BlockId id : prefix) {
     Block& block = index_[id];
+    if (hit_density_) index_.prefetch_mark(id);
     once = once && block.last_access != stamp;
     block.forked = block.forked || block.last_access > last;
     block.last_access = stamp;

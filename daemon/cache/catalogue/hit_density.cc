@@ -48,10 +48,6 @@ const HitDensity::Use* HitDensity::use_of(std::uint64_t stamp) const noexcept {
   return use.stamp == static_cast<std::uint32_t>(stamp) ? &use : nullptr;
 }
 
-bool HitDensity::sampled(const Key& key) const noexcept {
-  return rates_.samples(key);
-}
-
 void HitDensity::learn(const Key& key, const UseMark& mark) {
   if (rates_.samples(key)) rates_.note(key, mark, now_);
   for (Rivals& rivals : rivals_) {
@@ -95,18 +91,6 @@ std::uint32_t HitDensity::grown_turn(std::span<const BlockId> prefix, std::uint6
   if (use == nullptr || !may_be_growth(known, prompt.blocks, prompt.block_tokens)) return 0;
   const UseMark last = use->mark.unpacked();
   return last.ends_prompt || known == prompt.blocks ? last.turn + 1U : 0;
-}
-
-// Heads have had as many turns as what is behind them, at least.
-UseMark HitDensity::used_again(BlockId id, std::uint32_t turn) {
-  const Key& key = blocks_[id].key;
-  if (sampled(key)) rates_.used(key, now_);
-  UseMark mark = blocks_.mark(id);
-  mark.turn = static_cast<std::uint8_t>(
-      std::min(std::max(turn, mark.turn + 1U), std::uint32_t{UseMark::kTurnMax}));
-  mark.use = use_class::again(mark.turn);
-  learn(key, mark);
-  return mark;
 }
 
 void HitDensity::came(BlockId id, BlockId parent, const Prompt& prompt) {
@@ -249,6 +233,7 @@ void HitDensity::pass_time(std::uint32_t now, const std::array<std::uint64_t, kT
   rates_.set_blocks(blocks_.size(), static_cast<std::uint64_t>(blocks_of_a_use_));
   rates_.refresh(now);
   for (std::size_t tier = 0; tier < kTiers; ++tier) rivals_[tier].set_blocks(room[tier]);
+  rivals_play_ = std::ranges::any_of(rivals_, &Rivals::plays);
 }
 
 }  // namespace kvtier::daemon

@@ -17,6 +17,7 @@
 // Where age alone has done better of late (Rivals), the block that was used longest ago goes.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -134,11 +135,21 @@ class HitDensity {
   }
   std::uint32_t grown_turn(std::span<const BlockId> prefix, std::uint64_t stamp,
                            const Prompt& prompt) const;
-  UseMark used_again(BlockId id, std::uint32_t turn);
+  // Heads have had as many turns as what is behind them, at least.
+  UseMark used_again(BlockId id, std::uint32_t turn) {
+    const Key& key = blocks_[id].key;
+    UseMark mark = blocks_.mark(id);
+    mark.turn = static_cast<std::uint8_t>(
+        std::min(std::max(turn, mark.turn + 1U), std::uint32_t{UseMark::kTurnMax}));
+    mark.use = use_class::again(mark.turn);
+    if (sampled(key)) rates_.used(key, now_);
+    if (sampled(key) || rivals_play_) learn(key, mark);
+    return mark;
+  }
   UseMark mark_behind(Use& use, BlockId id, std::uint32_t block_tokens);
   static UseMark decided(const Use& use, std::uint32_t index, std::uint32_t block_tokens) noexcept;
   void goes_on_behind(BlockId parent);
-  bool sampled(const Key& key) const noexcept;
+  bool sampled(const Key& key) const noexcept { return rates_.samples(key); }
   void learn(const Key& key, const UseMark& mark);
   bool is_listed(BlockId id, Tier tier) const noexcept {
     return blocks_.link(id, tier).newer != LruLink::kUnlinked;
@@ -153,6 +164,7 @@ class HitDensity {
   StampAges& ages_;
   HitRates rates_;
   std::array<Rivals, kTiers> rivals_;
+  bool rivals_play_ = false;  // for some tier
   std::uint32_t uses_count_;  // a power of two
   HugeArray<Use> uses_;
   TierSet listed_;  // tiers that ever had a block in an order

@@ -66,6 +66,7 @@ class Rivals {
 
   // So many blocks the tier has room for; 0: nothing is known of it yet.
   void set_blocks(std::uint64_t blocks);
+  bool plays() const noexcept { return capacity_ > 0; }
   bool samples(const Key& key) const noexcept {
     return capacity_ > 0 && (key.tail() >> 16 & skipped_) == 0;
   }
