@@ -91,7 +91,7 @@ void Catalogue::enter_orders(std::span<const BlockId> prefix) {
   for (const Tier tier : {Tier::device, Tier::host}) {
     if (devices_[index_of(tier)] == 0) continue;
     EvictableRun told(*this, tier, tenant(prefix.front()), true);
-    std::size_t entered = 0;
+    std::size_t pieces = 0, entered = 0;
     each_piece(
         prefix, tier,
         [&](BlockId id) {
@@ -100,6 +100,7 @@ void Catalogue::enter_orders(std::span<const BlockId> prefix) {
         },
         [&](std::span<const BlockId> piece, ClassLists& lists) {
           lists.push_newest(piece);
+          ++pieces;
           entered += piece.size();
           for (const BlockId id : piece) {
             if (hit_density_) hit_density_->enlisted(id, tier);
@@ -107,7 +108,7 @@ void Catalogue::enter_orders(std::span<const BlockId> prefix) {
           }
         });
     // In one piece they stand as they are to.
-    if (entered != prefix.size()) touch(prefix, tier);
+    if (pieces != 1 || entered != prefix.size()) touch(prefix, tier);
   }
   touch(prefix, Tier::disk);
 }

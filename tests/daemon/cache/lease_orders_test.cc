@@ -91,6 +91,7 @@ class LeaseOrdersTest : public ::testing::TestWithParam<EvictionPolicy> {
     for (std::uint64_t more = random_() % 4 == 0 ? 3 : 0; more > 0; --more)
       held.insert(held.begin() + static_cast<long>(random_() % held.size()),
                   held[random_() % held.size()]);
+    if (random_() % 4 == 0) std::swap(held[random_() % held.size()], held[random_() % held.size()]);
     for (const BlockId id : held) {
       EXPECT_TRUE(one_by_one_.catalogue.hold(id, held_in(id)));
       EXPECT_TRUE(together_.catalogue.hold_in_order(id, held_in(id)));
