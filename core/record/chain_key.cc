@@ -43,7 +43,7 @@ Key chain_key(const NamespaceId& ns, const Key& parent, std::uint32_t count,
   constexpr std::uint64_t kGroupMask = 0xFFFFFFFF;  // the first four bytes
   constexpr std::uint64_t kPlaceMask = 7ULL << 32;  // of the fifth
   const bool begins = (before.first | before.last) == 0;
-  const std::uint64_t place = begins ? 0 : ((before.first >> 32 & 7) + 1) % kKeyGroup;
+  const std::uint64_t place = begins ? 0 : (((before.first & kPlaceMask) >> 32) + 1) % kKeyGroup;
   if (place != 0) key.first = (key.first & ~kGroupMask) | (before.first & kGroupMask);
   key.first = (key.first & ~kPlaceMask) | place << 32;
   return std::bit_cast<Key>(key);

@@ -149,25 +149,24 @@ Result<void> Segments::prepare(std::uint32_t segment, std::uint64_t slot_bytes) 
 }
 
 Result<void> Segments::wait_for_file(std::uint32_t segment) {
-  take_ahead(segment);
+  if (ahead_ && ahead_->segment == segment) take_ahead();
   if (file_[segment] == File::whole) return {};
   const auto made = allocate(segment);
   set_file(segment, made ? File::whole : File::absent);
   return made;
 }
 
-void Segments::take_ahead(std::uint32_t segment) {
-  if (!ahead_ || ahead_->segment != segment) return;
-  set_file(segment, ahead_->made.get() ? File::whole : File::absent);
+bool Segments::take_ahead() {
+  const bool made = ahead_->made.get().has_value();
+  set_file(ahead_->segment, made ? File::whole : File::absent);
   ahead_.reset();
+  return made;
 }
 
 void Segments::make_one_ahead() {
   if (ahead_) {
     if (ahead_->made.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
-    const std::uint32_t segment = ahead_->segment;
-    take_ahead(segment);
-    if (file_[segment] != File::whole) return;
+    if (!take_ahead()) return;
   }
   const auto missing =
       std::find_if(file_.begin(), file_.end(), [](File file) { return file != File::whole; });
@@ -199,7 +198,7 @@ Result<void> Segments::allocate(std::uint32_t segment) const {
 }
 
 Result<void> Segments::look_again() {
-  if (ahead_) take_ahead(ahead_->segment);
+  if (ahead_) take_ahead();
   for (std::uint32_t id = 0; id < segments_max_; ++id) {
     if (file_[id] == File::absent) continue;
     const auto path = path_of(id);

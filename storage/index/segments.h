@@ -84,7 +84,8 @@ class Segments {
  private:
   Result<void> note_file(const std::filesystem::path& path);
   Result<void> wait_for_file(std::uint32_t segment);
-  void take_ahead(std::uint32_t segment);
+  // Waits for the file that is made ahead, of which there is one. Whether it came to be.
+  bool take_ahead();
   Result<void> allocate(std::uint32_t segment) const;
   Result<void> write_header(int fd, std::uint32_t segment, std::uint64_t slot_bytes) const;
   Result<void> sync_directory() const;

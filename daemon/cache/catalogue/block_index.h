@@ -109,6 +109,11 @@ class BlockIndex {
     return links_[index_of(tier)][id.value];
   }
 
+  // Whether the block is in an eviction order of this tier.
+  bool is_listed(BlockId id, Tier tier) const noexcept {
+    return link(id, tier).newer != LruLink::kUnlinked;
+  }
+
   // Who used the block last, as a number that is never 0; 0: nobody since it was there.
   std::uint32_t user(BlockId id) const noexcept { return users_[id.value]; }
   void set_user(BlockId id, std::uint32_t user) noexcept { users_[id.value] = user; }

@@ -322,22 +322,16 @@ Place Catalogue::unplace(BlockId id, Tier tier, Removal why) {
 }
 
 bool Catalogue::hold(BlockId id, Tier tier) {
-  Block& block = index_[id];
-  std::uint16_t& holds = block.holds[index_of(tier)];
-  KVTIER_CHECK(block.tiers.has(tier));
-  if (holds == limits::kHoldsMax) return false;
-  if (holds != 0) return ++holds, true;
+  if (!hold_in_order(id, tier)) return false;
+  if (index_[id].holds[index_of(tier)] != 1) return true;
   take_from_order(id, tier);
-  holds = 1;
   tell_evictable(id, tier, false);
   return true;
 }
 
 void Catalogue::unhold(BlockId id, Tier tier, const Key& parent) {
-  Block& block = index_[id];
-  std::uint16_t& holds = block.holds[index_of(tier)];
-  KVTIER_CHECK(block.tiers.has(tier) && holds > 0);
-  if (--holds == 0) enlist(id, tier, parent);
+  unhold_out_of_order(id, tier);
+  if (index_[id].holds[index_of(tier)] == 0) enlist(id, tier, parent);
 }
 
 void Catalogue::touch(std::span<const BlockId> prefix) {

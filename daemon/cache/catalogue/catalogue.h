@@ -321,9 +321,6 @@ class Catalogue {
   }
   void put_in_order(BlockId id, Tier tier, const Key& parent);
   void take_from_order(BlockId id, Tier tier);
-  bool is_listed(BlockId id, Tier tier) const noexcept {
-    return index_.link(id, tier).newer != LruLink::kUnlinked;
-  }
   class EvictableRun;
   template <class Is, class Visit>
   void each_piece(std::span<const BlockId> prefix, Tier tier, Is&& is, Visit&& visit);

@@ -39,18 +39,14 @@ class ClassLists {
   // Of a block that is in one of these lists or in none of this tier.
   bool contains(BlockId id) const noexcept { return lists_.front().contains(id); }
 
-  void push_newest(BlockId id) noexcept { filled(id).push_newest(id); }
-  void push_oldest(BlockId id) noexcept { filled(id).push_oldest(id); }
+  void push_newest(BlockId id) noexcept { filled(class_of(id)).push_newest(id); }
+  void push_oldest(BlockId id) noexcept { filled(class_of(id)).push_oldest(id); }
   // Right behind `parent`, which must be in one of these lists; as the newest, if in another one.
   void push_behind(BlockId parent, BlockId id) noexcept {
-    LruList& of = filled(id);
+    LruList& of = filled(class_of(id));
     class_of(parent) == class_of(id) ? of.push_behind(parent, id) : of.push_newest(id);
   }
-  void remove(BlockId id) noexcept {
-    const UseClass use = class_of(id);
-    lists_[use].remove(id);
-    if (lists_[use].empty()) filled_ &= ~(1ULL << use);
-  }
+  void remove(BlockId id) noexcept { remove(std::span(&id, 1)); }
   // Blocks that follow one another in a prefix, and are in these lists: as many at once as stand
   // side by side.
   void remove(std::span<const BlockId> blocks) noexcept {
@@ -59,7 +55,7 @@ class ClassLists {
       while (end < blocks.size() && lists_.front().newer(blocks[end]) == blocks[end - 1]) ++end;
       const UseClass use = class_of(blocks.front());
       lists_[use].remove(blocks.first(end));
-      if (lists_[use].empty()) filled_ &= ~(1ULL << use);
+      note_emptied(use);
       blocks = blocks.subspan(end);
     }
   }
@@ -70,16 +66,14 @@ class ClassLists {
       const UseClass use = class_of(blocks.back());
       std::size_t first = blocks.size() - 1;
       while (first > 0 && class_of(blocks[first - 1]) == use) --first;
-      lists_[use].push_newest(blocks.subspan(first));
-      filled_ |= 1ULL << use;
+      filled(use).push_newest(blocks.subspan(first));
       blocks = blocks.first(first);
     }
   }
   // The block, whose mark changes next, is the newest of another class.
   void move_to(UseClass use, BlockId id) noexcept {
     remove(id);
-    filled_ |= 1ULL << use;
-    lists_[use].push_newest(id);
+    filled(use).push_newest(id);
   }
   // From the last block of a prefix to its first: each that is in one of these lists becomes the
   // newest of the class of its mark, which it gets next.
@@ -124,10 +118,13 @@ class ClassLists {
   UseClass class_of(BlockId id) const noexcept {
     return lists_.size() == 1 ? UseClass{0} : blocks_->use_class(id);
   }
-  LruList& filled(BlockId id) noexcept {
-    const UseClass use = class_of(id);
+  // The list of a class that gets a block now.
+  LruList& filled(UseClass use) noexcept {
     filled_ |= 1ULL << use;
     return lists_[use];
+  }
+  void note_emptied(UseClass use) noexcept {
+    if (lists_[use].empty()) filled_ &= ~(1ULL << use);
   }
   // Of `count` blocks, from the last of a prefix to its first, each becomes the newest of the class
   // `to` says: as many at once as stand side by side and go to the same class.
@@ -162,9 +159,8 @@ class ClassLists {
     const UseClass from = class_of(run.newest);
     if (from == to && lists_[to].newest() == run.newest) return;
     lists_[from].cut(run);
-    if (lists_[from].empty()) filled_ &= ~(1ULL << from);
-    lists_[to].push_newest(run);
-    filled_ |= 1ULL << to;
+    note_emptied(from);
+    filled(to).push_newest(run);
   }
   bool is_older(BlockId a, BlockId b) const noexcept {
     const Block &of_a = (*blocks_)[a], &of_b = (*blocks_)[b];

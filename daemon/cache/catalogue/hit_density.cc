@@ -48,8 +48,7 @@ const HitDensity::Use* HitDensity::use_of(std::uint64_t stamp) const noexcept {
   return use.stamp == static_cast<std::uint32_t>(stamp) ? &use : nullptr;
 }
 
-void HitDensity::learn(const Key& key, const UseMark& mark) {
-  if (rates_.samples(key)) rates_.note(key, mark, now_);
+void HitDensity::play(const Key& key, const UseMark& mark) {
   for (Rivals& rivals : rivals_) {
     if (rivals.samples(key)) rivals.use(key, mark.use, now_);
   }
@@ -159,7 +158,7 @@ void HitDensity::enlisted(BlockId id, Tier tier) noexcept {
   Use& use = use_at(block.last_access);
   if (use.stamp != static_cast<std::uint32_t>(block.last_access)) return;
   BlockId& last = use.last[index_of(tier)];
-  if (last == kNoBlock || !is_listed(last, tier) ||
+  if (last == kNoBlock || !blocks_.is_listed(last, tier) ||
       blocks_[last].last_access != block.last_access ||
       blocks_[last].block_index <= block.block_index)
     last = id;
@@ -173,7 +172,7 @@ void HitDensity::delisted(BlockId id, Tier tier) noexcept {
   if (use.stamp != static_cast<std::uint32_t>(block.last_access) || last != id) return;
   const auto is_before = [&](BlockId at) {
     return at != kNoBlock && blocks_[at].last_access == block.last_access &&
-           blocks_[at].block_index + 1 == block.block_index && is_listed(at, tier);
+           blocks_[at].block_index + 1 == block.block_index && blocks_.is_listed(at, tier);
   };
   last = blocks_.link(id, tier).newer;
   if (is_before(last)) return;
@@ -187,7 +186,7 @@ BlockId HitDensity::last_of_its_use(BlockId id, Tier tier) const noexcept {
   if (use == nullptr) return kNoBlock;
   const BlockId last = use->last[index_of(tier)];
   const bool there =
-      last != kNoBlock && blocks_[last].last_access == stamp && is_listed(last, tier);
+      last != kNoBlock && blocks_[last].last_access == stamp && blocks_.is_listed(last, tier);
   return there ? last : kNoBlock;
 }
 
@@ -198,7 +197,7 @@ BlockId HitDensity::goes_on(const ClassLists& lists, Tier tier) noexcept {
   const Use* const use = use_of(going.stamp);
   const BlockId last = use == nullptr ? kNoBlock : use->last[index_of(tier)];
   const bool good = last != kNoBlock && blocks_[last].last_access == going.stamp &&
-                    is_listed(last, tier) && blocks_.use_class(last) == going.use;
+                    blocks_.is_listed(last, tier) && blocks_.use_class(last) == going.use;
   return good ? last : kNoBlock;
 }
 
@@ -222,7 +221,6 @@ BlockId HitDensity::least_dense(const ClassLists& lists, Tier tier) {
     density = of;
     least = list.oldest();
   });
-  constexpr double kOfTheLast = 1.0 / 64;
   double& of_late = least_[index_of(tier)];
   of_late += kOfTheLast * (density - of_late);
   return least;

@@ -52,7 +52,6 @@ class HitDensity {
     begin(prefix.empty() ? kNoBlock : prefix.back(), stamp, prompt);
     note_last(prefix, stamp);
     if (!learn) return;
-    constexpr double kOfTheLast = 1.0 / 64;
     blocks_of_a_use_ += kOfTheLast * (static_cast<double>(prefix.size()) - blocks_of_a_use_);
     constexpr std::size_t kAhead = 8;
     std::uint32_t turn = grown_turn(prefix, stamp, prompt);
@@ -122,6 +121,7 @@ class HitDensity {
     UseClass use = 0;
   };
   static constexpr std::uint32_t kGoOn = 15;
+  static constexpr double kOfTheLast = 1.0 / 64;  // the part of the last one in a mean of late
 
   Use& use_at(std::uint64_t stamp) noexcept { return uses_[stamp & (uses_count_ - 1)]; }
   const Use* use_of(std::uint64_t stamp) const noexcept;
@@ -143,17 +143,18 @@ class HitDensity {
         std::min(std::max(turn, mark.turn + 1U), std::uint32_t{UseMark::kTurnMax}));
     mark.use = use_class::again(mark.turn);
     if (sampled(key)) rates_.used(key, now_);
-    if (sampled(key) || rivals_play_) learn(key, mark);
+    learn(key, mark);
     return mark;
   }
   UseMark mark_behind(Use& use, BlockId id, std::uint32_t block_tokens);
   static UseMark decided(const Use& use, std::uint32_t index, std::uint32_t block_tokens) noexcept;
   void goes_on_behind(BlockId parent);
   bool sampled(const Key& key) const noexcept { return rates_.samples(key); }
-  void learn(const Key& key, const UseMark& mark);
-  bool is_listed(BlockId id, Tier tier) const noexcept {
-    return blocks_.link(id, tier).newer != LruLink::kUnlinked;
+  void learn(const Key& key, const UseMark& mark) {
+    if (sampled(key)) rates_.note(key, mark, now_);
+    if (rivals_play_) play(key, mark);
   }
+  void play(const Key& key, const UseMark& mark);
   BlockId last_of_its_use(BlockId id, Tier tier) const noexcept;
   BlockId goes_on(const ClassLists& lists, Tier tier) noexcept;
   BlockId least_dense(const ClassLists& lists, Tier tier);

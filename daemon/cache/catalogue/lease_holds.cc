@@ -69,7 +69,9 @@ void Catalogue::leave_orders(std::span<const BlockId> prefix) {
     EvictableRun told(*this, tier, tenant(prefix.front()), false);
     each_piece(
         prefix, tier,
-        [&](BlockId id) { return index_[id].holds[index_of(tier)] != 0 && is_listed(id, tier); },
+        [&](BlockId id) {
+          return index_[id].holds[index_of(tier)] != 0 && index_.is_listed(id, tier);
+        },
         [&](std::span<const BlockId> piece, ClassLists& lists) {
           for (auto id = piece.rbegin(); id != piece.rend(); ++id) {
             if (hit_density_) hit_density_->delisted(*id, tier);
@@ -96,7 +98,8 @@ void Catalogue::enter_orders(std::span<const BlockId> prefix) {
         prefix, tier,
         [&](BlockId id) {
           const Block& block = index_[id];
-          return block.tiers.has(tier) && block.holds[index_of(tier)] == 0 && !is_listed(id, tier);
+          return block.tiers.has(tier) && block.holds[index_of(tier)] == 0 &&
+                 !index_.is_listed(id, tier);
         },
         [&](std::span<const BlockId> piece, ClassLists& lists) {
           lists.push_newest(piece);

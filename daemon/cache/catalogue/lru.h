@@ -27,20 +27,12 @@ class LruList {
   BlockId newer(BlockId id) const noexcept { return link(id).newer; }
   std::uint32_t size() const noexcept { return size_; }
   // Of a block that is in this list or in none of this tier.
-  bool contains(BlockId id) const noexcept { return link(id).newer != LruLink::kUnlinked; }
+  bool contains(BlockId id) const noexcept { return blocks_->is_listed(id, tier_); }
 
   void push_newest(BlockId id) noexcept { insert(id, kNoBlock, newest_); }
   void push_oldest(BlockId id) noexcept { insert(id, oldest_, kNoBlock); }
   // Right behind `parent`, which must be in this list.
   void push_behind(BlockId parent, BlockId id) noexcept { insert(id, parent, link(parent).older); }
-
-  void remove(BlockId id) noexcept {
-    LruLink& at = link(id);
-    (at.newer == kNoBlock ? newest_ : link(at.newer).older) = at.older;
-    (at.older == kNoBlock ? oldest_ : link(at.older).newer) = at.newer;
-    at = {};
-    --size_;
-  }
 
   // Blocks that stand side by side in this list, from `newest` to `oldest`. The blocks of a prefix
   // mostly do, and are moved as one.

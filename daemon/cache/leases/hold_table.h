@@ -27,6 +27,7 @@ class HoldTable {
   }
   bool empty() const noexcept { return used_ == 0; }
   std::size_t size() const noexcept { return used_; }
+  std::size_t bytes() const noexcept { return entries_.size() * sizeof(Entry); }
 
   // Null where there is none. Good until the next change of the table.
   Entry* find(std::uint64_t name) noexcept {

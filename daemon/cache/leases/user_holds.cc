@@ -34,7 +34,7 @@ void UserHolds::end_lease(UserId user, std::size_t blocks) {
   sum.blocks -= blocks;
   if (--sum.leases != 0) return;
   KVTIER_CHECK(known->second.table_.empty());
-  spare_ = std::move(known->second.table_);
+  if (known->second.table_.bytes() <= kSpareBytesMax) spare_ = std::move(known->second.table_);
   users_.erase(known);
 }
 

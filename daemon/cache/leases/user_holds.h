@@ -122,7 +122,10 @@ class UserHolds {
   std::uint32_t leased_percent_;
   std::unordered_map<SessionId, UserId> user_of_;
   std::unordered_map<UserId, User> users_;  // which keeps them where they are
-  HoldTable spare_;  // of the last user who had no lease left: a table of the size that is needed
+  // Of the last user who had no lease left: a table of the size that is needed, if that is not
+  // much.
+  static constexpr std::size_t kSpareBytesMax = 1 << 20;
+  HoldTable spare_;
 };
 
 }  // namespace kvtier::daemon

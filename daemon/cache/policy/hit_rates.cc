@@ -81,21 +81,20 @@ void HitRates::count_passed(std::uint64_t number, const Sample& of, std::size_t 
   for (; age > 0 && number >= passed_[age]; --age) came_[of.mark.use][age] += 1;
 }
 
-std::uint32_t HitRates::place_of(const Key& key) noexcept {
-  std::uint32_t place = bucket(key.tail());
-  while (place != kNone && ring_[place].key != key.tail()) place = ring_[place].next;
-  return place;
+std::uint32_t& HitRates::link_to(const Key& key) noexcept {
+  std::uint32_t* at = &bucket(key.tail());
+  while (*at != kNone && ring_[*at].key != key.tail()) at = &ring_[*at].next;
+  return *at;
 }
 
 void HitRates::goes_on(const Key& key) noexcept {
-  const std::uint32_t place = place_of(key);
+  const std::uint32_t place = link_to(key);
   if (place != kNone) ring_[place].mark.ends_prompt = false;
 }
 
 std::optional<UseMark> HitRates::used(const Key& key, std::uint32_t now) {
-  std::uint32_t* at = &bucket(key.tail());
-  while (*at != kNone && ring_[*at].key != key.tail()) at = &ring_[*at].next;
-  const std::uint32_t place = *at;
+  std::uint32_t& link = link_to(key);
+  const std::uint32_t place = link;
   if (place == kNone) return std::nullopt;
   Sample& before = ring_[place];
   // Its number: the last one at or below end_ that has this place.
@@ -104,7 +103,7 @@ std::optional<UseMark> HitRates::used(const Key& key, std::uint32_t now) {
   const std::size_t age = index_of_age(now > before.at ? now - before.at : 0);
   count_passed(number, before, age);
   hits_[before.mark.use][age] += 1;
-  *at = before.next;
+  link = before.next;
   before.live = false;
   return before.mark;
 }

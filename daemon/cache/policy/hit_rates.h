@@ -93,7 +93,8 @@ class HitRates {
   const std::uint32_t& bucket(std::uint64_t key) const noexcept {
     return buckets_[(key >> 32) & (buckets_.size() - 1)];
   }
-  std::uint32_t place_of(const Key& key) noexcept;
+  // What leads to a key's place in the ring: that place, or kNone.
+  std::uint32_t& link_to(const Key& key) noexcept;
   void unlink(std::uint32_t place);
   void count_passed(std::uint64_t number, const Sample& of, std::size_t age);
   void advance(std::uint32_t now);

@@ -68,7 +68,7 @@ BlockId DiskDevice::block_at(DiskLocation at) const noexcept {
 void DiskDevice::set_evictable(std::uint32_t segment, bool evictable, std::uint32_t count) {
   if (evictable_in_.size() <= segment) evictable_in_.resize(segment + 1);
   KVTIER_CHECK(evictable || evictable_in_[segment] >= count);
-  evictable_in_[segment] += evictable ? count : ~count + 1;
+  evictable_in_[segment] += evictable ? count : 0 - count;
 }
 
 bool DiskDevice::can_be_emptied(std::uint32_t segment) const {

@@ -61,7 +61,7 @@ class MemoryTier {
   void set_lent(Place at, bool lent);
   // The block in a slot, or in so many of its extent, may be evicted, or may be so no more; of
   // whose it is.
-  void set_evictable(Place at, TenantId tenant, bool evictable, std::uint32_t count = 1);
+  void set_evictable(Place at, TenantId tenant, bool evictable, std::uint32_t count);
 
   // The block in a slot is kept by a hint, or is so no more.
   void set_kept(Place at, bool kept) { state_of(ExtentId(at.container)).kept += kept ? 1U : ~0U; }
