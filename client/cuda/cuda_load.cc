@@ -431,21 +431,15 @@ std::uint32_t CudaLoad::finish() {
 }
 
 void CudaLoad::settle_promotions(bool good) {
+  std::vector<session::FilledBlock> filled;
   for (Promotion& promotion : promotions_) {
-    if (!good) {
+    if (good) {
+      filled.push_back(hold_->filled(promotion.block, std::move(promotion.slot)));
+    } else {
       hold_->session()->put_back(hold_->ns_ptr(), Tier::device, std::move(promotion.slot));
-      continue;
     }
-    const auto proof = hold_->proof(promotion.block);
-    session::FilledBlock block{hold_->ns_ptr(),
-                               hold_->keys()[promotion.block],
-                               hold_->parent(promotion.block),
-                               hold_->position(promotion.block),
-                               {proof.begin(), proof.end()},
-                               {}};
-    block.slots.push_back(std::move(promotion.slot));
-    hold_->session()->commit(std::move(block));
   }
+  hold_->session()->commit(std::move(filled));
   promotions_.clear();
 }
 

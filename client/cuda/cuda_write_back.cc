@@ -18,7 +18,9 @@ namespace {
 // So that a batch's start and end are small beside its copy, whatever the size of its records.
 constexpr std::uint64_t kBatchBytes = 32_MiB;
 constexpr std::size_t kBatchBlocksMax = 128;
-constexpr std::size_t kBatchesUnderWay = 2;
+// The first batch and the last ones: enough to copy while the next one is made.
+constexpr std::uint64_t kEdgeBytes = 8_MiB;
+constexpr std::size_t kBatchesUnderWay = 3;
 // So that both streams to the host have some of a batch.
 constexpr std::uint64_t kRunBytesMax = 16_MiB;
 
@@ -34,7 +36,8 @@ CudaWriteBackJob::CudaWriteBackJob(std::shared_ptr<CudaGpu> gpu, CudaPools::Even
                                    std::shared_ptr<WriteBackBudget> budget, Work work)
     : WriteBackJob(std::move(session), std::move(ns), std::move(budget), std::move(work)),
       gpu_(std::move(gpu)),
-      after_(std::move(after)) {}
+      after_(std::move(after)),
+      batch_bytes_(kEdgeBytes) {}
 
 CudaWriteBackJob::~CudaWriteBackJob() {
   KVTIER_CHECK(under_way_.empty());
@@ -42,47 +45,57 @@ CudaWriteBackJob::~CudaWriteBackJob() {
 
 CopyJob::Step CudaWriteBackJob::step() noexcept {
   const OnDevice on(gpu_->device());
-  std::uint32_t settled = 0;
-  bool later = false;
-  if (next_ < blocks() && under_way_.size() < kBatchesUnderWay) {
-    Batch batch = gather(settled, later);
-    if (!batch.blocks.empty()) {
-      // Slots that were freed from a prefix's tail on come in descending order.
-      std::ranges::sort(batch.blocks, {}, host_bytes);
-      launch(batch);
-      under_way_.push_back(std::move(batch));
-    } else if (settled == 0 && under_way_.empty()) {
-      return Step::stuck;
-    }
-    // Another batch, before the first is waited for.
-    if (!later && next_ < blocks() && under_way_.size() < kBatchesUnderWay)
-      return settled == 0 ? Step::more : settle(settled);
-  }
-  if (!under_way_.empty()) settled += finish_oldest();
-  return settled == 0 ? Step::more : settle(settled);
+  const bool begun = begin_batch();
+  const std::uint32_t settled = std::exchange(unsettled_, 0);
+  // Another batch, before the first is waited for.
+  if (begun && next_ < blocks() && under_way_.size() < kBatchesUnderWay)
+    return settled == 0 ? Step::more : settle(settled);
+  if (!under_way_.empty()) return settle(settled + finish_oldest());
+  return settled == 0 ? Step::stuck : settle(settled);
+}
+
+void CudaWriteBackJob::begin() noexcept {
+  const OnDevice on(gpu_->device());
+  begin_batch();
 }
 
 void CudaWriteBackJob::abandon() noexcept {
   const OnDevice on(gpu_->device());
+  settle(std::exchange(unsettled_, 0));
   while (!under_way_.empty()) settle(finish_oldest());
   drop_rest();
 }
 
-CudaWriteBackJob::Batch CudaWriteBackJob::gather(std::uint32_t& settled, bool& later) {
+bool CudaWriteBackJob::begin_batch() noexcept {
+  if (next_ == blocks() || under_way_.size() == kBatchesUnderWay) return false;
+  Batch batch = gather();
+  if (batch.blocks.empty()) return false;
+  batch_bytes_ = std::min(2 * batch_bytes_, kBatchBytes);
+  // Slots that were freed from a prefix's tail on come in descending order.
+  std::ranges::sort(batch.blocks, {}, host_bytes);
+  launch(batch);
+  under_way_.push_back(std::move(batch));
+  return true;
+}
+
+// The last ones become smaller.
+std::size_t CudaWriteBackJob::batch_blocks() const noexcept {
+  const std::uint64_t left = (blocks() - next_) * layout().record_bytes;
+  const std::uint64_t bytes = std::min(batch_bytes_, std::max(left / 2, kEdgeBytes));
+  return std::clamp<std::size_t>(bytes / layout().record_bytes, 1, kBatchBlocksMax);
+}
+
+CudaWriteBackJob::Batch CudaWriteBackJob::gather() {
   Batch batch;
-  const std::size_t most =
-      std::clamp<std::size_t>(kBatchBytes / layout().record_bytes, 1, kBatchBlocksMax);
+  const std::size_t most = batch_blocks();
   while (next_ < blocks() && batch.blocks.size() < most) {
     Slots slots;
     const Taken taken = take_slots(next_, slots);
-    if (taken == Taken::later) {
-      later = true;
-      break;
-    }
+    if (taken == Taken::later) break;
     if (taken == Taken::slots) {
       batch.blocks.push_back({next_, std::move(slots)});
     } else {
-      ++settled;
+      ++unsettled_;
     }
     ++next_;
   }

@@ -1,5 +1,8 @@
 // Writes blocks back from pages on the GPU: packed and quantised there, taken to host slots by the
-// copy engines, and copied to slots of the device tier on the card. In batches, two under way.
+// copy engines, and copied to slots of the device tier on the card. In batches, some under way.
+//
+// Batches are small at first, so that the link has something soon, and at the end, so that little
+// is left to do once it has brought the last; the job behind it in the queue begins beside them.
 //
 // Headers and proofs are the CPU's: they go into a host slot once its copy has ended, and over the
 // page's own header in a device slot.
@@ -22,6 +25,8 @@ class CudaWriteBackJob final : public WriteBackJob {
   ~CudaWriteBackJob() override;
 
   Step step() noexcept override;
+  bool all_under_way() const noexcept override { return next_ == blocks() && !under_way_.empty(); }
+  void begin() noexcept override;
   void abandon() noexcept override;
 
  private:
@@ -40,9 +45,11 @@ class CudaWriteBackJob final : public WriteBackJob {
   };
 
   static std::byte* host_bytes(const Filling& filling) noexcept;
-  // Takes slots for the next blocks. `settled`: those that need none or get none; `later`: slots
-  // are on their way.
-  Batch gather(std::uint32_t& settled, bool& later);
+  // Sets another batch under way. False: there is nothing to fill now.
+  bool begin_batch() noexcept;
+  // Takes slots for the next blocks.
+  Batch gather();
+  std::size_t batch_blocks() const noexcept;
   void launch(Batch& batch) noexcept;
   Result<void> try_launch(Batch& batch);
   Result<void> pack(Batch& batch);
@@ -53,6 +60,8 @@ class CudaWriteBackJob final : public WriteBackJob {
   const std::shared_ptr<CudaGpu> gpu_;
   const CudaPools::Event after_;
   std::uint32_t next_ = 0;
+  std::uint32_t unsettled_ = 0;  // blocks before next_ that need no slot or get none
+  std::uint64_t batch_bytes_;    // of the next one
   std::deque<Batch> under_way_;
 };
 

@@ -259,6 +259,14 @@ void HeldBlocks::send_release(std::unique_lock<std::mutex>& lock) {
   session_->release(connection, id_, all ? std::nullopt : std::optional(usable));
 }
 
+FilledBlock HeldBlocks::filled(std::uint32_t block, ReservedSlot slot) const {
+  const auto own = proof(block);
+  FilledBlock filled{ns_, keys_[block], parent(block), position(block), {own.begin(), own.end()},
+                     {}};
+  filled.slots.push_back(std::move(slot));
+  return filled;
+}
+
 void HeldBlocks::note_load(std::uint32_t blocks, std::chrono::steady_clock::duration took) const {
   if (blocks == 0) return;
   Tier slowest = Tier::device;

@@ -16,6 +16,7 @@
 
 #include "client/session/connection.h"
 #include "client/session/extent_mapping.h"
+#include "client/session/filled_block.h"
 #include "client/session/namespace_entry.h"
 #include "kvtier/prefix.h"
 
@@ -46,6 +47,8 @@ class HeldBlocks : public std::enable_shared_from_this<HeldBlocks> {
   // In the prefix.
   std::uint32_t position(std::uint32_t block) const noexcept { return first_ + block; }
   std::span<const std::byte> proof(std::uint32_t block) const noexcept { return proofs_[block]; }
+  // Block `block` in another slot, to which it was copied.
+  FilledBlock filled(std::uint32_t block, ReservedSlot slot) const;
 
   // Blocks of the prompt that could have been cached, those not asked for too. 0: it is ahead of a
   // request that is still to come, and no lookup.

@@ -9,8 +9,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -40,13 +42,15 @@ class Mailbox {
     wake();
     return true;
   }
-  void commit(FilledBlock block) {
+  // With one wake for all: to wake a thread costs more than to copy a small block.
+  void commit(std::vector<FilledBlock> blocks) {
+    if (blocks.empty()) return;
     bool first = false;
     {
       const std::lock_guard lock(mutex_);
       if (mail_.closed) return;
       first = mail_.commits.empty();
-      mail_.commits.push_back(std::move(block));
+      std::ranges::move(blocks, std::back_inserter(mail_.commits));
     }
     if (first) wake();
   }

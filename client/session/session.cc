@@ -197,10 +197,12 @@ void Session::release(const std::shared_ptr<const Connection>& connection, std::
   });
 }
 
-void Session::commit(FilledBlock block) {
-  for (const ReservedSlot& slot : block.slots)
-    block.ns->pool(slot.ref.extent->tier).filled(Clock::now());
-  mailbox_.commit(std::move(block));
+void Session::commit(std::vector<FilledBlock> blocks) {
+  const auto now = Clock::now();
+  for (const FilledBlock& block : blocks) {
+    for (const ReservedSlot& slot : block.slots) block.ns->pool(slot.ref.extent->tier).filled(now);
+  }
+  mailbox_.commit(std::move(blocks));
 }
 
 // Most are of some hundred keys; what is not sent soon is of little use.

@@ -76,7 +76,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // `usable`: how many of the leading blocks were of use; none given: all.
   void release(const std::shared_ptr<const Connection>& connection, std::uint64_t lease,
                std::optional<std::uint32_t> usable);
-  void commit(FilledBlock block);
+  void commit(std::vector<FilledBlock> blocks);
   // At most wire::kLeaseBlocksMax keys. Errors: no_space, unavailable.
   Result<void> hint(const std::shared_ptr<NamespaceEntry>& ns, std::vector<Key> keys,
                     const Hint& hint);

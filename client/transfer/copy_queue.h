@@ -21,6 +21,10 @@ class CopyJob {
   // A small piece of the work. `stuck`: nothing can be done now; it is asked again on wake() or
   // soon.
   virtual Step step() noexcept = 0;
+  // Whether all that is left of the work is under way elsewhere, and step() will wait for it.
+  virtual bool all_under_way() const noexcept { return false; }
+  // Sets under way what may go beside the job in front, all of which is. Waits for nothing.
+  virtual void begin() noexcept {}
   // Ends the job undone, and wakes who waits for it. Called instead of further steps.
   virtual void abandon() noexcept = 0;
 };

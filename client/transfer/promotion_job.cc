@@ -72,15 +72,9 @@ CopyJob::Step PromotionJob::step() noexcept {
     session->put_back(hold_->ns_ptr(), Tier::device, std::move(*slot));
     return Step::done;
   }
-  const auto proof = hold_->proof(at);
-  session::FilledBlock block{hold_->ns_ptr(),
-                             key,
-                             hold_->parent(at),
-                             hold_->position(at),
-                             {proof.begin(), proof.end()},
-                             {}};
-  block.slots.push_back(std::move(*slot));
-  session->commit(std::move(block));
+  std::vector<session::FilledBlock> filled;
+  filled.push_back(hold_->filled(at, std::move(*slot)));
+  session->commit(std::move(filled));
   return Step::more;
 }
 

@@ -99,9 +99,7 @@ void WriteBackJob::commit(std::uint32_t block, Slots slots) {
     note_dropped(DropReason::disconnected);
     return;
   }
-  session_->commit(std::move(filled));
-  Counters::add(session_->counters().written);
-  accepted_.fetch_add(1);
+  committed_.push_back(std::move(filled));
 }
 
 void WriteBackJob::put_back(Slots slots) {
@@ -126,6 +124,11 @@ Drops WriteBackJob::dropped() const noexcept {
 }
 
 CopyJob::Step WriteBackJob::settle(std::uint32_t blocks) noexcept {
+  if (const auto count = static_cast<std::uint32_t>(committed_.size()); count > 0) {
+    session_->commit(std::exchange(committed_, {}));
+    Counters::add(session_->counters().written, count);
+    accepted_.fetch_add(count);
+  }
   budget_->give(blocks);
   settled_ += blocks;
   if (settled_ < work_.blocks) return Step::more;
@@ -135,6 +138,7 @@ CopyJob::Step WriteBackJob::settle(std::uint32_t blocks) noexcept {
 
 void WriteBackJob::drop_rest() noexcept {
   const std::uint32_t left = work_.blocks - settled_;
+  if (left == 0) return;  // it has ended
   note_dropped(DropReason::disconnected, left);
   budget_->give(left);
   end();

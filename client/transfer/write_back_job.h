@@ -66,11 +66,12 @@ class WriteBackJob : public CopyJob {
   Taken take_slots(std::uint32_t block, Slots& slots);
   // Header and proof of block `block` into `record`.
   void write_header_of(std::uint32_t block, std::span<std::byte> record) const;
-  // Hands the filled slots over.
+  // The slots are filled: they are handed over with what settle() settles.
   void commit(std::uint32_t block, Slots slots);
   // Puts slots back that were not filled, and counts the block as dropped.
   void drop(Slots slots);
-  // `blocks` more are off the queue; after the last the job has ended.
+  // `blocks` more are off the queue, and what was committed of them is the session's; after the
+  // last the job has ended.
   Step settle(std::uint32_t blocks) noexcept;
   std::uint32_t blocks() const noexcept { return work_.blocks; }
   const PageTable& pages() const noexcept { return work_.pages; }
@@ -99,6 +100,7 @@ class WriteBackJob : public CopyJob {
   const std::shared_ptr<WriteBackBudget> budget_;
   const Work work_;
   const Clock::time_point began_ = Clock::now();
+  std::vector<session::FilledBlock> committed_;  // and not handed over yet
   std::uint32_t settled_ = 0;
   Deadline linger_until_{};  // none while blocks go on
 

@@ -16,6 +16,9 @@ class MailboxTest : public ::testing::Test {
     pollfd fd{mailbox.wake_fd(), POLLIN, 0};
     return ::poll(&fd, 1, 0) == 1;
   }
+  static std::vector<FilledBlock> blocks(std::size_t count) {
+    return std::vector<FilledBlock>(count);
+  }
   Mailbox mailbox{UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))};
 };
 
@@ -29,21 +32,33 @@ TEST_F(MailboxTest, TasksComeOutInTheirOrderAndOnce) {
 
 TEST_F(MailboxTest, WhoLeavesSomethingWakesTheThread) {
   EXPECT_FALSE(is_awake());
-  mailbox.commit({});
+  mailbox.commit(blocks(1));
   EXPECT_TRUE(is_awake());
   mailbox.quieten();
   EXPECT_FALSE(is_awake());
-  mailbox.commit({});
+  mailbox.commit(blocks(1));
   EXPECT_FALSE(is_awake()) << "it was woken for the first one, and has not looked yet";
   mailbox.post([] {});
   EXPECT_TRUE(is_awake());
+}
+
+TEST_F(MailboxTest, BlocksThatComeTogetherStandBehindThoseBeforeThem) {
+  for (std::uint32_t first : {0U, 3U}) {
+    auto three = blocks(3);
+    for (std::uint32_t n = 0; n < 3; ++n) three[n].block_index = first + n;
+    mailbox.commit(std::move(three));
+  }
+  mailbox.commit(blocks(0));
+  const auto mail = mailbox.take();
+  ASSERT_EQ(mail.commits.size(), 6U);
+  for (std::uint32_t n = 0; n < 6; ++n) EXPECT_EQ(mail.commits[n].block_index, n);
 }
 
 TEST_F(MailboxTest, NothingIsTakenInOnceItIsClosed) {
   mailbox.post([] {});
   mailbox.close();
   EXPECT_FALSE(mailbox.post([] {}));
-  mailbox.commit({});
+  mailbox.commit(blocks(1));
   const auto mail = mailbox.take();
   EXPECT_TRUE(mail.closed);
   EXPECT_EQ(mail.tasks.size(), 1U) << "what came before it is done";
@@ -54,7 +69,7 @@ TEST_F(MailboxTest, ATaskIsNeverTakenWithoutTheCommitsBeforeIt) {
   constexpr std::size_t kRounds = 2000;
   std::thread engine([this] {
     for (std::size_t n = 0; n < kRounds; ++n) {
-      mailbox.commit({});
+      mailbox.commit(blocks(1));
       mailbox.post([] {});
     }
   });
