@@ -115,8 +115,9 @@ class UringDevice final : public BlockDevice {
     fixed_.resize(limits().buffers, false);
     operations_.reserve(limits().depth + 2);
     arm_wake();
-    // A filter may let the ring be made and not used.
+    // A filter may let the ring be made and not used. With SQPOLL to submit may be no call at all.
     if (rc = ::io_uring_submit(&ring_); rc < 0) return init_error(-rc);
+    if (rc = ::io_uring_get_events(&ring_); rc < 0) return init_error(-rc);
     return {};
   }
 
