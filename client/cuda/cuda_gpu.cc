@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <system_error>
+#include <thread>
 
 #include "client/cuda/cuda_load.h"
 #include "client/cuda/cuda_write_back.h"
@@ -17,11 +18,34 @@ using session::ExtentMapping;
 
 namespace {
 
+// While CUDA pins memory, no kernel of the process can be launched: 49 ms for a GiB in one call.
+// Between two pieces of this size an engine's launches get through, if they are given the time.
+// Smaller ones would cut runs of records into more copies than the link's rate allows.
+constexpr std::uint64_t kPinnedAtOnce = 64_MiB;
+
+// Calls `visit` for each piece of the extent until it returns false: whole slots, since no copy may
+// cross from one piece to the next.
+template <class Visit>
+void each_piece(const ExtentMapping& host, Visit&& visit) {
+  const std::uint64_t piece = host.pinned_together * host.slot_bytes;
+  for (std::uint64_t at = 0; at < host.bytes.size(); at += piece) {
+    if (!visit(host.bytes.subspan(at, std::min(piece, host.bytes.size() - at)))) return;
+  }
+}
+
+// The first `bytes` of it.
+void unregister(const ExtentMapping& host, std::uint64_t bytes) {
+  each_piece(host, [&](std::span<std::byte> piece) {
+    if (piece.data() >= host.bytes.data() + bytes) return false;
+    if (cudaHostUnregister(piece.data()) != cudaSuccess) cudaGetLastError();
+    return true;
+  });
+}
+
 // Host memory that was handed to pin(), on its way back to the system. Background thread.
 void unpin(std::unique_ptr<ExtentMapping> host, int device) {
   const OnDevice on(device);
-  if (host->gpu_bytes.load() != nullptr && cudaHostUnregister(host->bytes.data()) != cudaSuccess)
-    cudaGetLastError();
+  if (host->gpu_bytes.load() != nullptr) unregister(*host, host->bytes.size());
 }
 
 // Once no work that was launched can still be at it: the GPU would fault, and the engine with it.
@@ -31,23 +55,42 @@ void unmap(std::unique_ptr<ExtentMapping> memory, int device, const CudaDriver& 
   driver.unmap(memory->bytes);
 }
 
+// Where the GPU finds a piece; null if it cannot be pinned.
+std::byte* register_piece(std::span<std::byte> piece, unsigned flags) {
+  void* address = nullptr;
+  cudaError_t code = cudaHostRegister(piece.data(), piece.size(), flags);
+  if (code == cudaSuccess) {
+    code = cudaHostGetDevicePointer(&address, piece.data(), 0);
+    if (code != cudaSuccess) cudaHostUnregister(piece.data());
+  }
+  if (code == cudaSuccess) return static_cast<std::byte*>(address);
+  cudaGetLastError();
+  return nullptr;
+}
+
+// All of it or nothing: copies out of memory that is not pinned work as well, slowly.
 void register_host(const ExtentMapping& host, int device) {
   const OnDevice on(device);
-  void* address = nullptr;
   populate_in_pieces(host.bytes);
   unsigned flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
   if (host.read_only) flags |= cudaHostRegisterReadOnly;
-  cudaError_t code = cudaHostRegister(host.bytes.data(), host.bytes.size(), flags);
-  if (code == cudaSuccess) {
-    code = cudaHostGetDevicePointer(&address, host.bytes.data(), 0);
-    if (code != cudaSuccess) cudaHostUnregister(host.bytes.data());
-  }
-  // Copies out of memory that is not pinned work as well, slowly.
-  if (code != cudaSuccess) {
-    cudaGetLastError();
-    return;
-  }
-  host.gpu_bytes.store(static_cast<std::byte*>(address), std::memory_order_release);
+  std::byte* begin = nullptr;
+  std::uint64_t done = 0;
+  each_piece(host, [&](std::span<std::byte> piece) {
+    const auto began = Clock::now();
+    std::byte* const at = register_piece(piece, flags);
+    if (at == nullptr) return false;
+    if (done == 0) begin = at;
+    if (at != begin + done) {  // the GPU finds the pieces apart
+      cudaHostUnregister(piece.data());
+      return false;
+    }
+    done += piece.size();
+    std::this_thread::sleep_for(Clock::now() - began);
+    return true;
+  });
+  if (done < host.bytes.size()) return unregister(host, done);
+  host.gpu_bytes.store(begin, std::memory_order_release);
 }
 
 // Has `end` take the mapping when its last user lets go, on the background thread.
@@ -204,6 +247,8 @@ Result<std::shared_ptr<const ExtentMapping>> CudaGpu::map(const UniqueFd& fd, st
 }
 
 std::shared_ptr<const ExtentMapping> CudaGpu::pin(std::unique_ptr<ExtentMapping> host) {
+  host->pinned_together =
+      static_cast<std::uint32_t>(std::max<std::uint64_t>(1, kPinnedAtOnce / host->slot_bytes));
   auto shared = ended_by(
       std::move(host), background_.queue(),
       [device = device_](std::unique_ptr<ExtentMapping> last) { unpin(std::move(last), device); });

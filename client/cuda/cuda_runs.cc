@@ -27,7 +27,7 @@ void CudaRuns::take_from(std::vector<RecordCopy>& far, const std::vector<session
     const bool descends = at + 1 < far.size() && far[at + 1].from < far[at].from;
     std::size_t count = 1;
     while (at + count < far.size() && follows(far[at + count - 1], far[at + count], descends) &&
-           slots[far[at + count].block].extent == slots[far[at].block].extent) {
+           slots[far[at + count].block].copied_with(slots[far[at].block])) {
       ++count;
     }
     if (count >= kRunMin) {
@@ -85,18 +85,15 @@ std::size_t CudaRuns::prepare(const std::vector<LayerRange>& groups) {
   for (const Run& run : staged_) staged += run.count;
   if (!pages_.of_records()) scales_bytes_ = scales_of(ns_).bytes();
   pitch_ = round_up(widest, 256);
-  // All of about one size: behind a small one the copy engine waits.
-  const std::size_t room = StagingRing::kBytes / pitch_;
-  const std::size_t shares = (staged + room - 1) / room;
-  chunk_blocks_ = static_cast<std::uint32_t>((staged + shares - 1) / shares);
+  chunk_blocks_ = static_cast<std::uint32_t>(std::min(StagingRing::kBytes / pitch_, staged));
   Chunk chunk;
   for (Run run : staged_) {
     while (run.count > 0) {
-      const std::uint32_t count = std::min(run.count, chunk_blocks_ - chunk.count);
+      const std::uint32_t count = rows_for(chunk, run.count);
       chunk.runs.push_back({run.from, run.block, count, run.descends});
       chunk.count += count;
       run.skip(count, layout_.record_bytes);
-      if (chunk.count < chunk_blocks_) continue;
+      if (chunk.count <= chunk_blocks_ / 2) continue;
       const std::uint32_t next = chunk.first + chunk.count;
       chunks_.push_back(std::exchange(chunk, {.runs = {}, .first = next}));
     }
@@ -109,6 +106,16 @@ std::size_t CudaRuns::prepare(const std::vector<LayerRange>& groups) {
     bytes += pages_bytes(c);
   }
   return bytes;
+}
+
+// How many of a run's rows go into a chunk that is at most half full. All chunks are of about one
+// size, for behind a small one the copy engine waits, and of one run where they can be, for each
+// run is a copy.
+std::uint32_t CudaRuns::rows_for(const Chunk& chunk, std::uint32_t rows) const noexcept {
+  const std::uint32_t left = chunk_blocks_ - chunk.count;
+  if (rows <= left || chunk.count > 0) return std::min(rows, left);
+  const std::uint32_t shares = (rows + chunk_blocks_ - 1) / chunk_blocks_;
+  return (rows + shares - 1) / shares;
 }
 
 std::size_t CudaRuns::pages_bytes(const Chunk& chunk) const noexcept {

@@ -70,6 +70,7 @@ class CudaRuns {
   void add(Run run);
   void copy_rows(std::byte* to, std::size_t to_pitch, const Run& run, const ByteRange& range,
                  StreamView stream) const;
+  std::uint32_t rows_for(const Chunk& chunk, std::uint32_t rows) const noexcept;
   void copy_scales() const;
   std::size_t fill_next(const Chunk& chunk, const LayerRange& layers);
   void stage(const Chunk& chunk, std::byte* buffer, const LayerRange& layers,

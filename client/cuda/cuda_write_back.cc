@@ -190,12 +190,14 @@ void CudaWriteBackJob::copy_to_host(const Batch& batch) const {
   const auto& streams = gpu_->streams().to_host;
   const std::size_t bytes = layout().record_bytes;
   const auto to = [&](std::size_t n) { return host_bytes(batch.blocks[n]); };
-  const auto extent = [&](std::size_t n) { return batch.blocks[n].slots.host->ref.extent.get(); };
+  const auto slot = [&](std::size_t n) -> const session::SlotRef& {
+    return batch.blocks[n].slots.host->ref;
+  };
   std::size_t turn = 0;
   for (std::size_t n = 0; n < batch.blocks.size();) {
     std::size_t run = 1;
     while (n + run < batch.blocks.size() && run * bytes < kRunBytesMax &&
-           extent(n + run) == extent(n) && to(n + run) == to(n) + run * bytes &&
+           slot(n + run).copied_with(slot(n)) && to(n + run) == to(n) + run * bytes &&
            batch.blocks[n + run].from == batch.blocks[n].from + run * bytes) {
       ++run;
     }

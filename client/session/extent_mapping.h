@@ -19,6 +19,8 @@ struct ExtentMapping {
   bool read_only = false;
   bool on_gpu = false;  // `bytes` is memory of the client's GPU, which the CPU must not touch
   Mapping mapping;      // behind host memory
+  // So many slots are pinned together, which one copy of the GPU's may take; 0: all.
+  std::uint32_t pinned_together = 0;
   // Where the GPU finds it; null while it does not: host memory that is not pinned (yet).
   mutable std::atomic<std::byte*> gpu_bytes{nullptr};
 
@@ -41,6 +43,12 @@ struct SlotRef {
 
   explicit operator bool() const noexcept { return extent != nullptr; }
   bool on_gpu() const noexcept { return extent->on_gpu; }
+  // Whether one copy of the GPU's may take both, if they lie side by side.
+  bool copied_with(const SlotRef& other) const noexcept {
+    if (extent != other.extent) return false;
+    const std::uint32_t together = extent->pinned_together;
+    return together == 0 || slot() / together == other.slot() / together;
+  }
   std::span<std::byte> bytes() const noexcept {
     return extent->bytes.subspan(offset(), extent->slot_bytes);
   }
@@ -51,7 +59,8 @@ struct SlotRef {
   }
 
  private:
-  std::uint64_t offset() const noexcept { return (name & 0xFFFFFFFF) * extent->slot_bytes; }
+  std::uint32_t slot() const noexcept { return static_cast<std::uint32_t>(name); }
+  std::uint64_t offset() const noexcept { return slot() * extent->slot_bytes; }
 };
 
 }  // namespace kvtier::session
