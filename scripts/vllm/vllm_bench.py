@@ -198,6 +198,8 @@ class Bench:
         same = asked = 0
         for last in range(rounds - 1, -1, -1):
             prompt = self.tokens(tokens)
+            if cache and not last:
+                cache.tell("flush")  # behind a long queue of writes, what is asked for from disk would be left out
             before = cache.insertions("host") if cache else 0
             ask("computed", prompt)
             _, counted = ask("own_cache", prompt)
