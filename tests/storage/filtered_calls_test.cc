@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
+#include <ostream>
 #include <string>
 #include <tuple>
 
@@ -22,6 +23,9 @@ struct Call {
   const char* name;
   long number;
 };
+void PrintTo(const Call& call, std::ostream* out) {
+  *out << call.name;
+}
 
 // Of this process and for good: the call fails as if it were not permitted.
 void forbid(long number) {
