@@ -40,6 +40,10 @@ Result<void> BlockDevice::open_file(FileId file, const std::filesystem::path& pa
                                        "LimitNOFILE= in a unit)"
                                      : ""));
   }
+  // A drive that takes such hints keeps records, which stay long, apart from what the index writes,
+  // which does not: RocksDB says that of its own files.
+  std::uint64_t lifetime = RWH_WRITE_LIFE_LONG;
+  (void)::fcntl(fd.get(), F_SET_RW_HINT, &lifetime);
   if (const auto opened = open_file_impl(file, std::move(fd), path); !opened) return opened.error();
   files_.emplace(file.value, path);
   return {};

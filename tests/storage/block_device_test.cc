@@ -74,6 +74,13 @@ class BlockDeviceTest : public ::testing::TestWithParam<Kind> {
   std::unique_ptr<BlockDevice> device_;
 };
 
+TEST_P(BlockDeviceTest, DriveIsToldThatRecordsStayLong) {
+  const UniqueFd fd(::open((directory_.path() / "a").c_str(), O_RDONLY | O_CLOEXEC));
+  std::uint64_t lifetime = RWH_WRITE_LIFE_NOT_SET;
+  if (::fcntl(fd.get(), F_GET_RW_HINT, &lifetime) != 0) GTEST_SKIP() << "no hints here";
+  EXPECT_EQ(lifetime, RWH_WRITE_LIFE_LONG);
+}
+
 TEST_P(BlockDeviceTest, WhatWasWrittenIsRead) {
   fill(0, 1_MiB, 1);
   device_->write(transfer(4096, 0, 1_MiB, 10));
