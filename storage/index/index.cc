@@ -4,7 +4,6 @@
 #include <rocksdb/db.h>
 #include <rocksdb/options.h>
 #include <rocksdb/perf_level.h>
-#include <rocksdb/sst_file_manager.h>
 #include <rocksdb/write_batch.h>
 
 #include <algorithm>
@@ -114,7 +113,7 @@ struct Index::Impl {
   mutable std::shared_mutex mutex;  // exclusive while the database is closed and opened again
   rocksdb::DB* db = nullptr;        // null: could not be opened again
   std::vector<rocksdb::ColumnFamilyHandle*> families;
-  std::shared_ptr<rocksdb::SstFileManager> tables;
+  std::shared_ptr<TableRoom> room;
   std::shared_ptr<rocksdb::Cache> cache;
 
   explicit Impl(const Options& options)
@@ -122,16 +121,15 @@ struct Index::Impl {
         store(options.store),
         env(options.env != nullptr ? options.env : rocksdb::Env::Default()),
         budget(IndexBudget::of(options.bytes_max)),
-        tables(rocksdb::NewSstFileManager(env)) {
-    tables->SetMaxAllowedSpaceUsage(budget.tables_bytes);
-  }
+        room(std::make_shared<TableRoom>(env, budget)) {}
   // What the buffers hold is in tables then: a start need not read it from the log again.
   ~Impl() {
-    if (db != nullptr) (void)db->Flush(rocksdb::FlushOptions(), families);
+    if (db != nullptr) (void)db->Flush(index_flush_options(), families);
     close();
   }
 
   void close() {
+    room->watch(nullptr, {});
     for (auto* family : std::exchange(families, {})) (void)db->DestroyColumnFamilyHandle(family);
     if (db != nullptr) (void)db->Close();
     delete std::exchange(db, nullptr);
@@ -144,8 +142,10 @@ struct Index::Impl {
       wanted.emplace_back(name, index_family_options(budget, busy, cache));
       wanted.back().options.disable_auto_compactions = compaction == Compaction::held;
     }
-    return rocksdb::DB::Open(index_database_options(env, budget, tables, may_make),
-                             directory.string(), wanted, &families, &db);
+    const auto opened = rocksdb::DB::Open(index_database_options(env, budget, room, may_make),
+                                          directory.string(), wanted, &families, &db);
+    room->watch(db, families);
+    return opened;
   }
   // Leaves nothing that was erased or written over.
   Result<void> compact() const {
@@ -279,8 +279,8 @@ Result<void> Index::prune(std::span<const Key> gone) {
   constexpr std::size_t kPiece = 4096;
   // A table too many is no reason to sort all of them again at every start.
   const bool too_large =
-      !has_room() && (!gone.empty() || impl_->tables->GetTotalSize() > impl_->budget.tables_bytes);
-  if (too_large) impl_->tables->SetMaxAllowedSpaceUsage(0);
+      !has_room() && (!gone.empty() || impl_->room->bytes() > impl_->budget.tables_bytes);
+  if (too_large) impl_->room->lift();
   Result<void> done;
   for (std::size_t begin = 0; done && begin < gone.size(); begin += kPiece) {
     Batch batch;
@@ -290,7 +290,7 @@ Result<void> Index::prune(std::span<const Key> gone) {
     done = commit(batch);
   }
   if (done && too_large) done = impl_->compact();
-  impl_->tables->SetMaxAllowedSpaceUsage(impl_->budget.tables_bytes);
+  impl_->room->hold();
   return done;
 }
 
@@ -300,7 +300,7 @@ Result<void> Index::prune(std::span<const Key> gone) {
 Result<void> Index::revive() {
   const std::unique_lock lock(impl_->mutex);
   if (impl_->db != nullptr && impl_->db->Resume().ok() &&
-      impl_->db->Flush(rocksdb::FlushOptions(), impl_->families).ok()) {
+      impl_->db->Flush(index_flush_options(), impl_->families).ok()) {
     return {};
   }
   impl_->close();
@@ -327,7 +327,7 @@ Result<void> Index::remove(const std::filesystem::path& directory) {
 
 Result<void> Index::mark_complete() {
   const std::shared_lock lock(impl_->mutex);
-  const auto flushed = impl_->db->Flush(rocksdb::FlushOptions(), impl_->families);
+  const auto flushed = impl_->db->Flush(index_flush_options(), impl_->families);
   if (!flushed.ok()) return impl_->error(flushed);
   rocksdb::WriteOptions options;
   options.sync = true;
@@ -477,7 +477,7 @@ Result<void> Index::sync() {
 }
 
 bool Index::has_room() const {
-  return impl_->tables->GetTotalSize() < impl_->budget.tables_bytes - impl_->budget.work_bytes;
+  return impl_->room->is_left();
 }
 
 std::uint64_t Index::memory_bytes() const {

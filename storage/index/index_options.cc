@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <string>
+#include <utility>
 
 #include "core/base/check.h"
 
@@ -57,8 +59,10 @@ class TextLog final : public rocksdb::Logger {
 // there is: then an entry is written to the log, to a table and to its level two or three times.
 //
 // A merge rewrites the fresh tables and what of the next level they overlap, which is all of it,
-// and below that about twelve tables; the room kept for it is 32, or, of few tables, as much again
-// as all of them.
+// and below that about twelve tables. While writes outrun the merges there are two and a half times
+// as many fresh tables, and the level grows by as much, since RocksDB merges first what is furthest
+// past its size. The room kept is for that, for 32 tables at least, or, of few tables, as much
+// again as all of them.
 IndexBudget IndexBudget::of(std::uint64_t bytes_max) noexcept {
   IndexBudget budget;
   budget.buffer_bytes =
@@ -73,15 +77,71 @@ IndexBudget IndexBudget::of(std::uint64_t bytes_max) noexcept {
   budget.file_bytes = std::clamp<std::uint64_t>(budget.tables_bytes / 256, 1_MiB, 64_MiB);
   budget.fresh_bytes = std::clamp<std::uint64_t>(
       budget.tables_bytes / 128, kFreshTablesMin * budget.buffer_bytes, kFreshBytesMax);
-  budget.work_bytes = std::min(budget.tables_bytes / 2, 32 * budget.file_bytes) +
+  budget.level_bytes = std::max(4 * budget.file_bytes, 2 * budget.fresh_bytes);
+  const auto stop = static_cast<std::uint64_t>(budget.fresh_tables_stop());
+  const auto fresh = static_cast<std::uint64_t>(budget.fresh_tables());
+  const std::uint64_t merge = stop * budget.buffer_bytes + budget.level_bytes * stop / fresh;
+  budget.work_bytes = std::min(budget.tables_bytes / 2, std::max(32 * budget.file_bytes, merge)) +
                       buffered_bytes_of(budget.buffer_bytes);
   return budget;
 }
 
+TableRoom::TableRoom(rocksdb::Env* env, const IndexBudget& budget)
+    : tables_(rocksdb::NewSstFileManager(env)),
+      bytes_max_(budget.tables_bytes),
+      work_bytes_(budget.work_bytes),
+      fresh_tables_slow_(static_cast<std::uint64_t>(budget.fresh_tables_slow())) {
+  look();
+}
+
+void TableRoom::watch(rocksdb::DB* db, std::span<rocksdb::ColumnFamilyHandle* const> families) {
+  const std::lock_guard lock(mutex_);
+  db_ = db;
+  busy_.assign(families.begin(), families.begin() + std::min(families.size(), kBusyFamilies));
+  look();
+}
+
+void TableRoom::lift() {
+  const std::lock_guard lock(mutex_);
+  lifted_ = true;
+  look();
+}
+
+void TableRoom::hold() {
+  const std::lock_guard lock(mutex_);
+  lifted_ = false;
+  look();
+}
+
+void TableRoom::OnFlushCompleted(rocksdb::DB*, const rocksdb::FlushJobInfo&) {
+  const std::lock_guard lock(mutex_);
+  look();
+}
+
+void TableRoom::OnCompactionCompleted(rocksdb::DB*, const rocksdb::CompactionJobInfo&) {
+  const std::lock_guard lock(mutex_);
+  look();
+}
+
+void TableRoom::look() {
+  static const std::string kFresh = rocksdb::DB::Properties::kNumFilesAtLevelPrefix + "0";
+  const bool held_up = std::ranges::any_of(busy_, [this](rocksdb::ColumnFamilyHandle* family) {
+    std::string fresh;
+    return db_ != nullptr && db_->GetProperty(family, kFresh, &fresh) &&
+           std::stoull(fresh) >= fresh_tables_slow_;
+  });
+  tables_->SetMaxAllowedSpaceUsage(lifted_ || held_up ? 0 : bytes_max_);
+}
+
+rocksdb::FlushOptions index_flush_options() {
+  rocksdb::FlushOptions options;
+  options.allow_write_stall = true;
+  return options;
+}
+
 // Nothing is allocated ahead: what RocksDB would give back later counts as used until then.
 rocksdb::DBOptions index_database_options(rocksdb::Env* env, const IndexBudget& budget,
-                                          std::shared_ptr<rocksdb::SstFileManager> tables,
-                                          bool may_make) {
+                                          std::shared_ptr<TableRoom> room, bool may_make) {
   rocksdb::DBOptions options;
   options.env = env;
   options.create_if_missing = may_make;
@@ -95,7 +155,8 @@ rocksdb::DBOptions index_database_options(rocksdb::Env* env, const IndexBudget& 
   options.info_log = std::make_shared<TextLog>();
   options.stats_dump_period_sec = 0;
   options.max_manifest_file_size = kManifestBytes;
-  options.sst_file_manager = std::move(tables);
+  options.sst_file_manager = room->tables();
+  options.listeners.push_back(std::move(room));
   // Whether and when to try again is the store's decision.
   options.max_bgerror_resume_count = 0;
   return options;
@@ -112,13 +173,11 @@ rocksdb::ColumnFamilyOptions index_family_options(const IndexBudget& budget, boo
   rocksdb::ColumnFamilyOptions options;
   options.write_buffer_size = busy ? budget.buffer_bytes : kQuietBufferBytes;
   options.max_write_buffer_number = kBuffers;
-  const int fresh = static_cast<int>(budget.fresh_bytes / budget.buffer_bytes);
-  options.level0_file_num_compaction_trigger = fresh;
-  // A merge takes a while; what comes meanwhile is not held up before twice as much waits.
-  options.level0_slowdown_writes_trigger = 2 * fresh + 16;
-  options.level0_stop_writes_trigger = 3 * fresh + 32;
+  options.level0_file_num_compaction_trigger = budget.fresh_tables();
+  options.level0_slowdown_writes_trigger = budget.fresh_tables_slow();
+  options.level0_stop_writes_trigger = budget.fresh_tables_stop();
   options.target_file_size_base = budget.file_bytes;
-  options.max_bytes_for_level_base = std::max(4 * budget.file_bytes, 2 * budget.fresh_bytes);
+  options.max_bytes_for_level_base = budget.level_bytes;
   options.compression = rocksdb::kNoCompression;  // keys and ids are random
   options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
   return options;
