@@ -231,8 +231,11 @@ TEST_F(ReconnectTest, SessionsThatEndSoonAfterTheirWelcomeComeLessAndLessOften) 
   // 20, 40, 80 ... ms, at most reconnect_delay_max: 1.6 s.
   EXPECT_GE(Clock::now() - began, std::chrono::seconds(1));
   daemon.with([](auto& s) { s.fatal.clear(); });
-  EXPECT_TRUE(client->wait_connected(soon()));
-  EXPECT_TRUE(client->flush(soon()));
+  // The last of those sessions may end yet.
+  bool flushed = false;
+  for (const auto give_up = soon(); !flushed && Clock::now() < give_up;)
+    flushed = client->wait_connected(give_up).has_value() && client->flush(give_up).has_value();
+  EXPECT_TRUE(flushed);
 }
 
 TEST_F(ReconnectTest, AnExtentThatCannotBeMappedCostsItsBlocksAndNotTheSession) {
