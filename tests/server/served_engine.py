@@ -16,6 +16,8 @@ import venv
 from pathlib import Path
 
 SKIPPED = 77
+# What an answer may take: a context that is full, computed by a build that counts or checks what it does.
+ANSWER_S = 600
 KEY = "a-key-of-the-test"
 TEMPLATE = """{% for m in messages %}{{ m.role }}: {{ m.content }}
 {% if m.role == 'broken' %}{{ m.content + 1 }}{% endif %}{% if m.role == 'tool' and not m.name %}{{ raise_exception('no tools here') }}{% endif %}{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"""
@@ -83,7 +85,7 @@ class Server:
         self.port = int(re.search(r"http://127\.0\.0\.1:(\d+)", line).group(1))
 
     def client(self):
-        return openai.OpenAI(api_key=KEY, base_url=f"http://127.0.0.1:{self.port}/v1", max_retries=0, timeout=120)
+        return openai.OpenAI(api_key=KEY, base_url=f"http://127.0.0.1:{self.port}/v1", max_retries=0, timeout=ANSWER_S)
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
@@ -94,7 +96,7 @@ class Server:
 
     def sent(self, head, body=b"", half_close=False):
         """All bytes that come back for the bytes of one request, whose connection is then closed."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=120) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=ANSWER_S) as connection:
             connection.sendall(head.replace("\n", "\r\n").encode() + body)
             if half_close:
                 connection.shutdown(socket.SHUT_WR)
@@ -105,7 +107,7 @@ class Server:
 
     def raw(self, method, path, body=None, key=KEY, headers=None):
         """(status, JSON or text) of one request."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_S)
         connection.request(method, path, body, {"Authorization": "Bearer " + key, **(headers or {})})
         response = connection.getresponse()
         text = response.read().decode()
