@@ -4,8 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 
@@ -13,12 +14,16 @@
 
 namespace kvtier::storage::testing {
 
+// A name that was never used: one with the process's number may be that of a test that was killed.
 TestDirectory::TestDirectory(Where where) {
-  static std::atomic<unsigned> next = 0;
   const bool in_memory = where == Where::memory && ::access("/dev/shm", W_OK) == 0;
-  path_ = std::filesystem::path(in_memory ? "/dev/shm/kvtier-tests" : KVTIER_TEST_DIRECTORY) /
-          (std::to_string(::getpid()) + "-" + std::to_string(next++));
-  std::filesystem::create_directories(path_);
+  const std::filesystem::path all = in_memory ? "/dev/shm/kvtier-tests" : KVTIER_TEST_DIRECTORY;
+  std::filesystem::create_directories(all);
+  std::string name = all / "XXXXXX";
+  if (::mkdtemp(name.data()) == nullptr)
+    throw std::filesystem::filesystem_error("a test's directory", all,
+                                            std::error_code(errno, std::generic_category()));
+  path_ = name;
 }
 
 TestDirectory::~TestDirectory() {
