@@ -86,12 +86,12 @@ bool CopyQueue::step_one(std::unique_lock<std::mutex>& lock) {
     if (line.jobs.empty()) continue;
     // Stays in front while it is unlocked: only this thread pops.
     auto job = line.jobs.front();
-    auto next = line.jobs.size() > 1 ? line.jobs[1] : nullptr;
-    lock.unlock();
     // So that nothing stands still between the end of one and the start of the other.
-    if (next != nullptr && job->all_under_way()) next->begin();
+    const bool next_begins = line.jobs.size() > 1 && job->all_under_way();
+    CopyJob* const next = next_begins ? line.jobs[1].get() : nullptr;
+    lock.unlock();
+    if (next != nullptr) next->begin();
     const CopyJob::Step step = job->step();
-    next.reset();
     lock.lock();
     if (step == CopyJob::Step::stuck) continue;
     if (step == CopyJob::Step::done) {

@@ -90,7 +90,7 @@ std::uint16_t Namespaces::number_for(KnownNamespace&& fresh) {
     number = vacant_.back();
     vacant_.pop_back();
   }
-  by_id_[fresh.id] = last_found_ = number;  // one that was closed keeps its id under another
+  by_id_[fresh.id] = number;
   known_[number] = std::move(fresh);
   return number;
 }
@@ -140,13 +140,10 @@ Lookups Namespaces::lookups() const noexcept {
   return sum;
 }
 
-// Mostly it is the one that was asked for before: a restart asks for each block's.
 std::optional<std::uint16_t> Namespaces::find(const NamespaceId& id) const {
-  if (last_found_ < known_.size() && !known_[last_found_].vacant && known_[last_found_].id == id)
-    return last_found_;
   const auto found = by_id_.find(id);
   if (found == by_id_.end()) return std::nullopt;
-  return last_found_ = found->second;
+  return found->second;
 }
 
 }  // namespace kvtier::daemon

@@ -88,7 +88,6 @@ class Namespaces {
   std::vector<KnownNamespace> known_;
   std::vector<std::uint16_t> vacant_;
   std::map<NamespaceId, std::uint16_t> by_id_;
-  mutable std::uint16_t last_found_ = 0;
   std::uint32_t orphans_ = 0;
   std::uint64_t incarnations_ = 0;
   Lookups past_lookups_;  // of namespaces whose number another has now
