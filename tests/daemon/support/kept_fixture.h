@@ -107,6 +107,8 @@ inline std::size_t right_blocks(WireClient& client, const Namespace& of,
     EXPECT_NE(block, WireClient::Seen::wrong);
     right += block == WireClient::Seen::right ? 1 : 0;
   }
+  // A lease is answered before its use is noted; what is asked next is answered behind that.
+  EXPECT_TRUE(client.status().has_value());
   return right;
 }
 
