@@ -18,8 +18,9 @@ struct Llama8B {
   static constexpr std::uint32_t kVocabulary = 128256;
   static constexpr std::uint32_t kBlockTokens = 16;
 
-  static RecordLayout layout() {
+  static RecordLayout layout(StorageFormat format = StorageFormat::fp8_e4m3) {
     Namespace ns;
+    ns.format = format;
     ns.layers = kLayers;
     ns.kv_heads = kKvHeads;
     ns.head_dim_k = ns.head_dim_v = kHeadDim;

@@ -26,12 +26,13 @@ constexpr std::uint32_t kStagedBlocks = 64;  // records in HBM, to be copied to 
 // Records of kBlocks blocks in pinned host memory, in slots in random order, and their BF16 pages.
 class Blocks {
  public:
-  Blocks()
-      : layout_(Llama8B::layout()),
+  explicit Blocks(StorageFormat format)
+      : layout_(Llama8B::layout(format)),
         host_(kBlocks * layout_.record_bytes),
         staged_(2 * kStagedBlocks * layout_.record_bytes),
         page_bytes_(std::size_t{Llama8B::kKvHeads} * Llama8B::kBlockTokens * Llama8B::kHeadDim * 2),
-        pages_(std::size_t{2} * Llama8B::kLayers * kBlocks * page_bytes_) {
+        pages_bytes_(std::size_t{2} * Llama8B::kLayers * kBlocks * page_bytes_),
+        pages_(pages_bytes_) {
     std::vector<std::uint32_t> slots(kBlocks);
     std::iota(slots.begin(), slots.end(), 0);
     std::shuffle(slots.begin(), slots.end(), std::mt19937(1));
@@ -73,6 +74,7 @@ class Blocks {
   std::byte* const* host_pointers() const { return host_pointers_.get(); }
   const PinnedMemfd& host() const { return host_; }
   std::byte* pages() const { return pages_.get(); }
+  std::size_t pages_bytes() const { return pages_bytes_; }
   const RecordLayout& layout() const { return layout_; }
 
  private:
@@ -117,7 +119,7 @@ class Blocks {
   RecordLayout layout_;
   PinnedMemfd host_;
   DeviceArray<std::byte> staged_;
-  std::size_t page_bytes_;
+  std::size_t page_bytes_, pages_bytes_;
   DeviceArray<std::byte> pages_;
   DeviceArray<std::byte*> host_pointers_, staged_pointers_;
   DeviceArray<void*> k_pages_, v_pages_, batch_k_pages_, batch_v_pages_;
@@ -171,7 +173,8 @@ void measure_copies(const Blocks& blocks, const Stream& stream, double limit, Re
 }
 
 // The packing alone, as fast as the GPU's memory allows; bytes read and written.
-void measure_pack(const Blocks& blocks, const Stream& stream, Report& report) {
+void measure_pack(const Blocks& blocks, const std::string& name, const Stream& stream,
+                  Report& report) {
   const std::size_t half = std::size_t{1} << 30;
   const double copied =
       copy_rate(stream, blocks.pages() + half, blocks.pages(), half, cudaMemcpyDeviceToDevice);
@@ -180,21 +183,24 @@ void measure_pack(const Blocks& blocks, const Stream& stream, Report& report) {
       kernels::cuda::quantise_and_pack(blocks.pack(batch, batch % 2, 0), stream.view());
     }
   });
-  report.add("gpu.quantise_and_pack",
-             3 * static_cast<double>(blocks.payload_bytes()) / seconds / kGiga, "GB/s", 2 * copied);
+  const auto moved = static_cast<double>(blocks.pages_bytes() + blocks.payload_bytes());
+  report.add(name, moved / seconds / kGiga, "GB/s", 2 * copied);
 }
 
 }  // namespace
 
 void measure_transfers(Report& report) {
-  const Blocks blocks;
+  const Blocks blocks(StorageFormat::fp8_e4m3);
   const Stream stream(Stream::Priority::normal);
   const std::size_t bytes = blocks.host().bytes();
   const double to_device =
       copy_rate(stream, blocks.pages(), blocks.host().host(), bytes, cudaMemcpyHostToDevice);
   measure_load(blocks, stream, to_device, report);
   measure_copies(blocks, stream, to_device, report);
-  measure_pack(blocks, stream, report);
+  measure_pack(blocks, "gpu.quantise_and_pack", stream, report);
+  for (const StorageFormat format : {StorageFormat::int8, StorageFormat::int4})
+    measure_pack(Blocks(format), "gpu.quantise_and_pack." + std::string(name(format)), stream,
+                 report);
 }
 
 }  // namespace kvtier::bench

@@ -203,6 +203,14 @@ std::vector<PoolCase> cases() {
       {.layers = alike, .base = 1},     // rows at no multiple of 16 bytes
       {.layers = alike, .row_gap = 2},  // nor strides
       {.layers = std::vector(2, heads(1, 576, 0)), .page_tokens = 8},
+      // Rows of a power of two of chunks in pages of whole groups of tokens.
+      {.layers = std::vector(18, heads(2, 128, 128)), .row_gap = 8},
+      {.layers = std::vector(2, heads(3, 128, 0)),
+       .block_tokens = 64,
+       .page_tokens = 32,
+       .order = Order::head_major},
+      {.layers = std::vector(2, heads(2, 256, 256)), .block_tokens = 48, .page_tokens = 48},
+      {.layers = std::vector(2, heads(2, 128, 64))},
       {.layers = std::vector(2, heads(3, 192, 128)), .block_tokens = 64, .page_tokens = 16},
       {.layers = {heads(2, 5, 3), heads(2, 5, 3)}, .block_tokens = 3, .page_tokens = 1},
       {.layers = {heads(4, 64, 64), heads(4, 64, 64), raw_heads(2, 24, 8), heads(1, 40, 0),
