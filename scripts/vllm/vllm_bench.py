@@ -48,8 +48,12 @@ SHAPE = {
     "head_dim": 128, "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
     "tie_word_embeddings": False, "torch_dtype": "bfloat16", "bos_token_id": 128000, "eos_token_id": 128001,
 }
+# What is stored last is loaded: the default policy lets some of it go where the tier is full.
 CONFIG = """\
 socket = "{work}/kvtierd.sock"
+
+[cache]
+policy = "lru"
 
 [host]
 capacity = "CAPACITY"
