@@ -51,6 +51,9 @@ void add_engine_options(CLI::App& app, ServeEngineOptions& o) {
   app.add_option("--device", o.device, "cpu, cuda or cuda:N")->capture_default_str();
   app.add_option("--pool-tokens", o.pool_tokens, "As kvtier-engine")->capture_default_str();
   app.add_option("--chunk-tokens", o.chunk_tokens, "As kvtier-engine")->capture_default_str();
+  app.add_option("--chunk-tokens-beside-answers", o.chunk_tokens_beside_answers,
+                 "As kvtier-engine serve")
+      ->capture_default_str();
   app.add_option("--running-max", o.running_max, "As kvtier-engine serve")
       ->check(CLI::Range(1U, 1U << 12))
       ->capture_default_str();

@@ -86,6 +86,12 @@ void add_options(CLI::App& command, ServeOptions& o) {
                   "Rows of a step; 0: 512 on the CPU, 8192 on a GPU")
       ->check(CLI::Range(0U, 1U << 16))
       ->capture_default_str();
+  command
+      .add_option("--chunk-tokens-beside-answers", o.scheduler.prompt_tokens_beside_answers,
+                  "Of those, rows of prompts where an answer has one too, which waits for them "
+                  "all; 0: as many as there are")
+      ->check(CLI::Range(0U, 1U << 16))
+      ->capture_default_str();
   add_pool_tokens_option(command, o.pool_tokens);
   command
       .add_option("--deadline-ms", o.deadline_ms,

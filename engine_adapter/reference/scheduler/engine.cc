@@ -25,7 +25,8 @@ Engine::Engine(Model& model, PagePool& pool, LeaseWorker& worker, const Schedule
       parking_(model, pool, requests_, worker, metrics_),
       room_(pool, store_, requests_, parking_),
       answers_(model.config(), requests_, branches_, metrics_),
-      chooser_(model, pool, requests_, room_, parking_, parts_.step_tokens),
+      chooser_(model, pool, requests_, room_, parking_, parts_.step_tokens,
+               options.prompt_tokens_beside_answers),
       steps_(parts_, requests_, parking_, answers_) {}
 
 Engine::~Engine() {

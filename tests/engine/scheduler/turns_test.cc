@@ -74,6 +74,36 @@ TEST_F(TurnsTest, ManyMoreAnswersThanAStepHasRowsTakeTurns) {
   for (const auto& [each, collected] : asked) EXPECT_EQ(collected->tokens(), alone(each));
 }
 
+// Tokens of an answer under way that come until the first of a prompt of 200 tokens does.
+std::size_t tokens_meanwhile(Scheduled& scheduled, const Request& answering,
+                             const Request& prompt) {
+  const auto answer = scheduled.add(answering);
+  while (answer->seen[0].size() < 2) scheduled.engine().turn();
+  const auto asked = scheduled.add(prompt);
+  const std::size_t before = answer->seen[0].size();
+  while (asked->seen[0].empty()) scheduled.engine().turn();
+  EXPECT_FALSE(answer->result) << "it ended before the prompt did";
+  const std::size_t meanwhile = answer->seen[0].size() - before;
+  scheduled.run();
+  return meanwhile;
+}
+
+TEST_F(TurnsTest, PromptsTakeFewerRowsOfAStepThatAnswersWaitFor) {
+  const Request answering = request(20, 60, 1), prompt = request(200, 2, 2);
+  Scheduled bounded(*model_, nullptr, 100, {.step_tokens = 32, .prompt_tokens_beside_answers = 8});
+  EXPECT_GE(tokens_meanwhile(bounded, answering, prompt), 200U / 8);
+  Scheduled unbounded(*model_, nullptr, 100,
+                      {.step_tokens = 32, .prompt_tokens_beside_answers = 0});
+  EXPECT_LE(tokens_meanwhile(unbounded, answering, prompt), 200U / 31 + 2);
+
+  // Alone a prompt has whole steps.
+  const std::uint64_t before = bounded.engine().metrics().steps;
+  const auto alone_now = bounded.add(request(160, 1, 3));
+  while (alone_now->seen[0].empty()) bounded.engine().turn();
+  EXPECT_LE(bounded.engine().metrics().steps - before, 160U / 32 + 1);
+  bounded.run();
+}
+
 // Everything at random, with a cache that delays, drops and fails.
 TEST_F(TurnsTest, NoAnswerChangesOverRandomWalksWithAFaultyCache) {
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {

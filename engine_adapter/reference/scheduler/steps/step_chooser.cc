@@ -10,13 +10,15 @@ namespace kvtier::engine {
 using State = LiveRequest::State;
 
 StepChooser::StepChooser(const Model& model, const PagePool& pool, LiveRequests& requests,
-                         PageRoom& room, Parking& parking, std::uint32_t step_tokens)
+                         PageRoom& room, Parking& parking, std::uint32_t step_tokens,
+                         std::uint32_t beside_answers)
     : model_(model),
       requests_(requests),
       room_(room),
       parking_(parking),
       block_tokens_(pool.layout().block_tokens),
       step_tokens_(step_tokens),
+      beside_answers_(beside_answers == 0 ? step_tokens : beside_answers),
       told_rows_max_(static_cast<std::uint32_t>(
           std::clamp<std::size_t>(kToldBytesMax / (model.config().vocab_size * sizeof(float)), 1,
                                   std::min(step_tokens, kToldRowsMax)))) {}
@@ -25,6 +27,7 @@ std::vector<BranchInput> StepChooser::choose() {
   std::vector<BranchInput> inputs;
   std::uint32_t budget = step_tokens_;
   add_answers(inputs, budget);
+  if (!inputs.empty()) budget = std::min(budget, beside_answers_);
   add_prompts(inputs, budget);
   // Who was parked for one that came later in this step computes nothing.
   std::erase_if(inputs,

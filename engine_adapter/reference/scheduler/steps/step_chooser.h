@@ -20,9 +20,10 @@ namespace kvtier::engine {
 
 class StepChooser {
  public:
-  // All outlive it. `step_tokens`: rows of a step.
+  // All outlive it. `step_tokens`: rows of a step; `beside_answers`: of prompts where answers are
+  // in it too, 0 for no bound.
   StepChooser(const Model& model, const PagePool& pool, LiveRequests& requests, PageRoom& room,
-              Parking& parking, std::uint32_t step_tokens);
+              Parking& parking, std::uint32_t step_tokens, std::uint32_t beside_answers);
   StepChooser(const StepChooser&) = delete;
   StepChooser& operator=(const StepChooser&) = delete;
 
@@ -43,6 +44,7 @@ class StepChooser {
   Parking& parking_;
   const std::uint32_t block_tokens_;
   const std::uint32_t step_tokens_;
+  const std::uint32_t beside_answers_;
   const std::uint32_t told_rows_max_;  // of a step
   std::uint64_t next_answer_ = 0;      // where the answers' turn begins
 };
