@@ -121,6 +121,40 @@ double decode_bandwidth(StorageFormat format, const std::vector<std::uint32_t>& 
   return static_cast<double>(step.blocks * step.layout.payload_bytes) / seconds;
 }
 
+// The last `rows` of a prompt of `tokens`, likewise: bytes of K and V before their block read a
+// second.
+double tail_bandwidth(StorageFormat format, std::uint32_t tokens, std::uint32_t rows) {
+  const DecodeStep step(layout_of(format, 128), {tokens});
+  const std::uint32_t start = tokens - rows;
+  const DeviceMemory q(std::size_t{rows} * kHeads * 128 * sizeof(Bf16));
+  const DeviceMemory out(q.bytes());
+  const DeviceMemory workspace(
+      kernels::cuda::tail_workspace_bytes(step.layout, kHeads, start, rows));
+  const DeviceMemory row_page(rows * sizeof(std::uint32_t));
+  upload(row_page, std::vector<std::uint32_t>(rows, 0));
+  fill_with_numbers(q);
+  const double seconds = graph_seconds(
+      [&](StreamView stream) {
+        kernels::cuda::TailAttentionArgs args;
+        args.layout = step.layout;
+        args.heads = kHeads;
+        args.start = start;
+        args.rows = rows;
+        args.scale = 0.088F;
+        args.q = q.as<Bf16>();
+        args.out = out.as<Bf16>();
+        args.block_table = step.table.as<std::byte*>();
+        args.pages = step.page_list.as<ExactPage>();
+        args.row_page = row_page.as<std::uint32_t>();
+        args.workspace = workspace.as<void>();
+        for (args.layer = 0; args.layer < kLayers; ++args.layer) {
+          kernels::cuda::tail_attention(args, stream);
+        }
+      },
+      kRounds);
+  return static_cast<double>(start / kTileTokens * step.layout.payload_bytes) / seconds;
+}
+
 // Operations a second: 4 * head_dim for each pair of a row and a token that it sees.
 double prefill_rate(std::uint32_t tokens, std::uint32_t head_dim, bool portable) {
   const std::size_t row_bytes = head_dim * sizeof(Bf16);
@@ -178,6 +212,17 @@ void measure_decode_attention(Report& report) {
       const bool bf16 = format == StorageFormat::bf16;
       report.add(std::string("decode attention ") + (bf16 ? "bf16 " : "fp8 ") + step.name,
                  decode_bandwidth(format, step.tokens) * 1e-9, "GB/s", (bf16 ? 0.80 : 0.70) * copy);
+    }
+  }
+}
+
+void measure_tail_attention(Report& report) {
+  const double copy = copy_bandwidth() * 1e-9;
+  for (const StorageFormat format : {StorageFormat::bf16, StorageFormat::fp8_e4m3}) {
+    for (const std::uint32_t tokens : {2048U, 8192U, 32768U}) {
+      report.add("tail attention " + std::string(format == StorageFormat::bf16 ? "bf16" : "fp8") +
+                     " 16 rows at " + std::to_string(tokens / 1024) + "k",
+                 tail_bandwidth(format, tokens, 16) * 1e-9, "GB/s", copy);
     }
   }
 }

@@ -11,9 +11,10 @@ void measure_transfers(Report& report);
 // Kernels that memory bounds, against a copy inside the GPU's memory; choosing tokens.
 void measure_elementwise(Report& report);
 void measure_gemm(Report& report);
-// Decode against a copy inside the GPU's memory; prefill in multiply-adds a second, those under the
-// diagonal counted.
+// Decode, and the last rows of a prompt whose beginning is stored, against a copy inside the GPU's
+// memory; prefill in multiply-adds a second, those under the diagonal counted.
 void measure_decode_attention(Report& report);
+void measure_tail_attention(Report& report);
 void measure_prefill_attention(Report& report);
 
 }  // namespace kvtier::bench

@@ -33,6 +33,7 @@ constexpr Part kParts[] = {
     {"elementwise", measure_elementwise},
     {"gemm", measure_gemm},
     {"decode-attention", measure_decode_attention},
+    {"tail-attention", measure_tail_attention},
     {"prefill-attention", measure_prefill_attention},
 };
 

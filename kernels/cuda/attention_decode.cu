@@ -4,6 +4,7 @@
 
 #include "core/base/check.h"
 #include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/parts.cuh"
 #include "kernels/cuda/error.h"
 
 namespace kvtier::kernels::cuda {
@@ -18,7 +19,6 @@ using device::Queries;
 using device::StoredBlocks;
 
 constexpr int kThreads = kDecodeWarps * 32;
-constexpr int kCombineThreads = 256;
 constexpr std::uint32_t kGroupMax = 16;
 
 template <typename Stored, int kHeadDim>
@@ -217,98 +217,22 @@ __global__ void __launch_bounds__(kThreads,
   merge_warps<Stored>(tile, params, work, shared);
 }
 
-// A sum of parts, relative to the largest score among them.
-struct PartSum {
-  float most = -INFINITY;
-  float total = 0;
-  float4 sum = {0, 0, 0, 0};
-
-  __device__ void add(float decay, float other_total, const float4& x) {
-    total = __fmaf_rn(other_total, decay, total);
-    sum = {__fmaf_rn(x.x, decay, sum.x), __fmaf_rn(x.y, decay, sum.y), __fmaf_rn(x.z, decay, sum.z),
-           __fmaf_rn(x.w, decay, sum.w)};
-  }
-  // To the same sum relative to `larger`.
-  __device__ void rescale(float larger) {
-    const float decay = device::exp2_fast(most - larger);
-    total = __fmul_rn(total, decay);
-    sum = {__fmul_rn(sum.x, decay), __fmul_rn(sum.y, decay), __fmul_rn(sum.z, decay),
-           __fmul_rn(sum.w, decay)};
-    most = larger;
-  }
-};
-
-// The parts team, team + kTeams, ...; several are loaded at a time.
-template <int kHeadDim, int kTeams>
-__device__ PartSum sum_parts(const DecodeParams& params, std::size_t first, int parts, int team,
-                             int column) {
-  constexpr int kAtOnce = 8;
-  PartSum result;
-  for (int part = team; part < parts; part += kTeams * kAtOnce) {
-    float2 sizes[kAtOnce];
-    float4 sums[kAtOnce];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const std::size_t at = first + std::size_t(part + i * kTeams) * params.group;
-      const bool is_part = part + i * kTeams < parts;
-      sizes[i] = is_part ? params.part_sizes[at] : float2{-INFINITY, 0};
-      sums[i] =
-          is_part ? *reinterpret_cast<const float4*>(params.part_sums + at * kHeadDim + column * 4)
-                  : float4{0, 0, 0, 0};
-    }
-    float most = result.most;
-#pragma unroll
-    for (const float2& size : sizes) most = fmaxf(most, size.x);
-    result.rescale(most);
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      result.add(device::exp2_fast(sizes[i].x - most), sizes[i].y, sums[i]);
-    }
-  }
-  return result;
-}
-
-// Out of the parts of a row and head: teams of kHeadDim / 4 threads take the parts in turn.
 template <int kHeadDim>
-__global__ void __launch_bounds__(kCombineThreads)
-    combine_parts(const __grid_constant__ DecodeParams params) {
-  constexpr int kColumns = kHeadDim / 4;
-  constexpr int kTeams = kCombineThreads / kColumns;
-  __shared__ float2 sizes[kTeams];
-  __shared__ float4 sums[kTeams][kColumns];
+__global__ void __launch_bounds__(device::kCombineThreads)
+    combine_decode(const __grid_constant__ DecodeParams params) {
   const std::uint32_t row = blockIdx.y;
   const std::uint32_t head = blockIdx.x;
   const std::uint32_t position = params.step.positions[row];
   if (params.step.row_sequence[row] == kNoSequence) return;
   device::wait_for_previous_kernel();  // which did not write what is read above
   device::release_dependent_kernel();
-  const int parts = static_cast<int>(position / (kTileTokens * kPartBlocks)) + 1;
   const std::size_t first =
       (std::size_t{row} * params.kv_heads + head / params.group) * params.parts * params.group +
       head % params.group;
-
-  const int thread = static_cast<int>(threadIdx.x);
-  const int team = thread / kColumns;
-  const int column = thread % kColumns;
-  if (team < kTeams) {
-    const PartSum part = sum_parts<kHeadDim, kTeams>(params, first, parts, team, column);
-    sums[team][column] = part.sum;
-    if (column == 0) sizes[team] = {part.most, part.total};
-  }
-  __syncthreads();
-  if (thread >= kColumns) return;
-  PartSum all;
-#pragma unroll
-  for (const float2& size : sizes) all.most = fmaxf(all.most, size.x);
-#pragma unroll
-  for (int other = 0; other < kTeams; ++other) {
-    all.add(device::exp2_fast(sizes[other].x - all.most), sizes[other].y, sums[other][thread]);
-  }
-  const float inverse = __frcp_rn(all.total);
   const std::uint32_t heads = params.kv_heads * params.group;
-  auto* out = reinterpret_cast<uint2*>(params.out + (std::size_t{row} * heads + head) * kHeadDim);
-  out[thread] = {device::pack_bf16(all.sum.x * inverse, all.sum.y * inverse),
-                 device::pack_bf16(all.sum.z * inverse, all.sum.w * inverse)};
+  device::combine_parts<kHeadDim>({params.part_sizes, params.part_sums, first, params.group,
+                                   static_cast<int>(position / (kTileTokens * kPartBlocks)) + 1},
+                                  params.out + (std::size_t{row} * heads + head) * kHeadDim);
 }
 
 template <typename Stored, int kHeadDim, int kHeadTiles>
@@ -322,9 +246,9 @@ void launch_decode(const DecodeParams& params, StreamView stream) {
                             .shared_bytes = kShared},
                            stream, params);
   device::launch_dependent(
-      combine_parts<kHeadDim>,
-      {.grid = dim3(params.kv_heads * params.group, rows), .threads = kCombineThreads}, stream,
-      params);
+      combine_decode<kHeadDim>,
+      {.grid = dim3(params.kv_heads * params.group, rows), .threads = device::kCombineThreads},
+      stream, params);
 }
 
 template <typename Stored, int kHeadDim>

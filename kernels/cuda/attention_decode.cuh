@@ -332,16 +332,6 @@ struct Queries {
   }
 };
 
-template <typename Element>
-__device__ inline void multiply_elements(float (&d)[4], const std::uint32_t (&a)[4],
-                                         std::uint32_t b0, std::uint32_t b1) {
-  if constexpr (Element::kBytes == 1) {
-    multiply_add_fp16(d, a[0], a[1], a[2], a[3], b0, b1);
-  } else {
-    multiply_add(d, a[0], a[1], a[2], a[3], b0, b1);
-  }
-}
-
 // scores[tile] = K Q^T before any scale: of tokens g, then g + 8, and the lane's two heads.
 template <typename Q, typename Block, int kHeadTiles>
 __device__ inline void score_block(const Q& queries, const Block& block,

@@ -146,8 +146,8 @@ __device__ void begin_values(GroupRows<kHeadDim>& rows, std::uint32_t v) {
   device::fence_products();
 #pragma unroll
   for (int step = 0; step < kTokens / 16; ++step) {
-    device::multiply_registers(rows.sums, rows.weights[step],
-                               device::describe(v + step * 16 * 128, kTokens * 128));
+    device::multiply_registers<false, true>(
+        rows.sums, rows.weights[step], device::describe(v + step * 16 * 128, kTokens * 128), true);
   }
   device::commit_products();
 }

@@ -124,6 +124,7 @@ struct TailAttentionArgs {
   const ExactPage* pages = nullptr;         // of the step
   const std::uint32_t* row_page = nullptr;  // [rows] of this sequence -> pages
   void* workspace = nullptr;                // tail_workspace_bytes(...)
+  bool portable = false;  // the kernel for cards without sm_90a's instructions, on any
 };
 std::size_t tail_workspace_bytes(const RecordLayout& layout, std::uint32_t heads,
                                  std::uint32_t start, std::uint32_t rows);

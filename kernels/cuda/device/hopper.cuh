@@ -60,42 +60,71 @@ __device__ inline void multiply_shared(float (&d)[16][4], std::uint64_t a, std::
       : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
 }
 
-// d[64][128] += a[64][16] * b[16][128], a in registers as multiply_add() has it; b's rows in shared
-// memory run along its 128.
+// The same with a in registers as multiply_add() has it. `along`: "1" where b's rows in shared
+// memory run along its columns, "0" where they run along the dimension that is summed over.
+#define KVTIER_PRODUCT_128(type, along)                                                   \
+  asm volatile(                                                                           \
+      "{\n"                                                                               \
+      ".reg .pred p;\n"                                                                   \
+      "setp.ne.b32 p, %69, 0;\n"                                                          \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type                        \
+      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "          \
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "  \
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "  \
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, " \
+      "{%64, %65, %66, %67}, %68, p, 1, 1, " along                                        \
+      ";\n"                                                                               \
+      "}\n"                                                                               \
+      : KVTIER_TILES_8(d, 0), KVTIER_TILES_8(d, 8)                                        \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)))
+#define KVTIER_PRODUCT_64(type, along)                                                    \
+  asm volatile(                                                                           \
+      "{\n"                                                                               \
+      ".reg .pred p;\n"                                                                   \
+      "setp.ne.b32 p, %37, 0;\n"                                                          \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                         \
+      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "          \
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, " \
+      "{%32, %33, %34, %35}, %36, p, 1, 1, " along                                        \
+      ";\n"                                                                               \
+      "}\n"                                                                               \
+      : KVTIER_TILES_8(d, 0)                                                              \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(accumulate)))
+
+// d = (accumulate ? d : 0) + a * b, 64 rows, of BF16 or FP16.
+template <bool kFp16, bool kAlong>
 __device__ inline void multiply_registers(float (&d)[16][4], const std::uint32_t (&a)[4],
-                                          std::uint64_t b) {
-  asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "setp.eq.b32 p, 0, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "{%64, %65, %66, %67}, %68, p, 1, 1, 1;\n"
-      "}\n"
-      : KVTIER_TILES_8(d, 0), KVTIER_TILES_8(d, 8)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+                                          std::uint64_t b, bool accumulate) {
+  static_assert(kAlong);
+  if constexpr (kFp16) {
+    KVTIER_PRODUCT_128("f16", "1");
+  } else {
+    KVTIER_PRODUCT_128("bf16", "1");
+  }
 }
-// The same for 64 columns.
+template <bool kFp16, bool kAlong>
 __device__ inline void multiply_registers(float (&d)[8][4], const std::uint32_t (&a)[4],
-                                          std::uint64_t b) {
-  asm volatile(
-      "{\n"
-      ".reg .pred p;\n"
-      "setp.eq.b32 p, 0, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "{%32, %33, %34, %35}, %36, p, 1, 1, 1;\n"
-      "}\n"
-      : KVTIER_TILES_8(d, 0)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+                                          std::uint64_t b, bool accumulate) {
+  if constexpr (kFp16 && kAlong) {
+    KVTIER_PRODUCT_64("f16", "1");
+  } else if constexpr (kFp16) {
+    KVTIER_PRODUCT_64("f16", "0");
+  } else if constexpr (kAlong) {
+    KVTIER_PRODUCT_64("bf16", "1");
+  } else {
+    KVTIER_PRODUCT_64("bf16", "0");
+  }
 }
 
+#undef KVTIER_PRODUCT_64
+#undef KVTIER_PRODUCT_128
 #undef KVTIER_TILES_8
 #undef KVTIER_TILE
+
+// What this thread has written to shared memory is seen by products that read it there.
+__device__ inline void show_to_products() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
 
 // --- Threads -------------------------------------------------------------------------------------
 

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/device/ptx.cuh"
+
 namespace kvtier::kernels::cuda::device {
 
 // kInterleaved: widen() gives of four codes numbers 0 and 2, then 1 and 3; else 0 and 1, then 2
@@ -54,6 +56,31 @@ __device__ inline void widen(StoredE4m3, std::uint32_t codes, std::uint32_t& fir
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(first) : "r"(low), "r"(kTwoToThe8));
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(second) : "r"(high), "r"(kTwoToThe8));
 #endif
+}
+
+// Numbers 0 and 1, then 2 and 3.
+template <typename Stored>
+__device__ inline void widen_in_order(Stored stored, std::uint32_t codes, std::uint32_t& first,
+                                      std::uint32_t& second) {
+  if constexpr (Stored::kInterleaved) {
+    std::uint32_t even, odd;
+    widen(stored, codes, even, odd);
+    first = __byte_perm(even, odd, 0x5410);
+    second = __byte_perm(even, odd, 0x7632);
+  } else {
+    widen(stored, codes, first, second);
+  }
+}
+
+// d += a * b as multiply_add() has it, of what stored elements are multiplied as.
+template <typename Stored>
+__device__ inline void multiply_elements(float (&d)[4], const std::uint32_t (&a)[4],
+                                         std::uint32_t b0, std::uint32_t b1) {
+  if constexpr (Stored::kBytes == 1) {
+    multiply_add_fp16(d, a[0], a[1], a[2], a[3], b0, b1);
+  } else {
+    multiply_add(d, a[0], a[1], a[2], a[3], b0, b1);
+  }
 }
 
 }  // namespace kvtier::kernels::cuda::device

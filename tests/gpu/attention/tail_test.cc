@@ -14,8 +14,12 @@ namespace {
 // Rows of one sequence for tail_attention.
 class TailCase {
  public:
-  TailCase(KvShape shape, std::uint32_t group, std::size_t tokens, float q_deviation = 1)
-      : shape_(shape), heads_(group * shape.kv_heads), sequence_(shape, tokens, 5) {
+  TailCase(bool portable, KvShape shape, std::uint32_t group, std::size_t tokens,
+           float q_deviation = 1)
+      : portable_(portable),
+        shape_(shape),
+        heads_(group * shape.kv_heads),
+        sequence_(shape, tokens, 5) {
     q_ = random_bf16(tokens * row_values(), 77, q_deviation);
     const std::size_t record_bytes = shape_.layout().record_bytes;
     std::vector<std::byte> records;
@@ -72,6 +76,7 @@ class TailCase {
     args.pages = pages.get();
     args.row_page = row_page.get();
     args.workspace = workspace.get();
+    args.portable = portable_;
     const std::size_t record_bytes = shape_.layout().record_bytes;
     const std::size_t begin = start / kTileTokens * record_bytes;
     const std::size_t end = (start + rows) / kTileTokens * record_bytes;
@@ -105,6 +110,7 @@ class TailCase {
   }
 
  private:
+  bool portable_;
   KvShape shape_;
   std::uint32_t heads_;
   SeenSequence sequence_;
@@ -125,13 +131,14 @@ KvShape shape_of(std::uint32_t dim, std::uint32_t kv_heads,
 constexpr StorageFormat kFormats[] = {StorageFormat::fp8_e4m3, StorageFormat::fp8_e5m2,
                                       StorageFormat::bf16};
 
-class TailAttention : public GpuAttention {};
+// Whether the kernel is the one for all cards or the best for this one.
+class TailAttention : public GpuAttention, public testing::WithParamInterface<bool> {};
 
-TEST_F(TailAttention, MatchesTheReferenceForEveryHeadDimensionAndFormat) {
+TEST_P(TailAttention, MatchesTheReferenceForEveryHeadDimensionAndFormat) {
   for (const std::uint32_t dim : {64U, 96U, 128U, 256U}) {
     for (const StorageFormat format : kFormats) {
       SCOPED_TRACE(testing::Message() << "format " << static_cast<int>(format));
-      TailCase c(shape_of(dim, 2, format), 4, 800);
+      TailCase c(GetParam(), shape_of(dim, 2, format), 4, 800);
       c.check_rows(700, 16);
       c.check_rows(784, 16);
       if (HasFatalFailure()) return;
@@ -139,8 +146,8 @@ TEST_F(TailAttention, MatchesTheReferenceForEveryHeadDimensionAndFormat) {
   }
 }
 
-TEST_F(TailAttention, MatchesTheReferenceFromAnyStartForAnyNumberOfRows) {
-  TailCase c(shape_of(128, 2), 4, 1200);
+TEST_P(TailAttention, MatchesTheReferenceFromAnyStartForAnyNumberOfRows) {
+  TailCase c(GetParam(), shape_of(128, 2), 4, 1200);
   for (const auto& [start, rows] :
        std::vector<std::pair<std::uint32_t, std::uint32_t>>{{0, 1},
                                                             {0, 16},
@@ -164,28 +171,28 @@ TEST_F(TailAttention, MatchesTheReferenceFromAnyStartForAnyNumberOfRows) {
   }
 }
 
-TEST_F(TailAttention, MatchesTheReferenceForGroupsOfOneToSixteenHeads) {
+TEST_P(TailAttention, MatchesTheReferenceForGroupsOfOneToSixteenHeads) {
   for (const std::uint32_t group : {1U, 2U, 3U, 5U, 7U, 8U, 9U, 16U}) {
-    TailCase c(shape_of(128, 1), group, 640);
+    TailCase c(GetParam(), shape_of(128, 1), group, 640);
     c.check_rows(610, 21);
     if (HasFatalFailure()) return;
   }
 }
 
-TEST_F(TailAttention, MatchesTheReferenceWhereFewTokensTakeMostOfTheWeight) {
+TEST_P(TailAttention, MatchesTheReferenceWhereFewTokensTakeMostOfTheWeight) {
   for (const StorageFormat format : kFormats) {
-    TailCase(shape_of(128, 1, format), 4, 1300, 6).check_rows(1270, 16);
+    TailCase(GetParam(), shape_of(128, 1, format), 4, 1300, 6).check_rows(1270, 16);
   }
 }
 
-TEST_F(TailAttention, MatchesTheReferenceAtALongContext) {
-  TailCase(shape_of(128, 2), 4, 9000).check_rows(8976, 16);
+TEST_P(TailAttention, MatchesTheReferenceAtALongContext) {
+  TailCase(GetParam(), shape_of(128, 2), 4, 9000).check_rows(8976, 16);
 }
 
-TEST_F(TailAttention, ARowHasTheSameBitsWhicheverRowsAreBesideIt) {
+TEST_P(TailAttention, ARowHasTheSameBitsWhicheverRowsAreBesideIt) {
   for (const std::uint32_t group : {1U, 4U, 7U}) {
     for (const StorageFormat format : kFormats) {
-      TailCase c(shape_of(128, 2, format), group, 900);
+      TailCase c(GetParam(), shape_of(128, 2, format), group, 900);
       const auto whole = c.run(700, 64);
       for (const std::uint32_t chunk : {1U, 3U, 16U}) {
         for (std::uint32_t at = 0; at < 64; at += chunk) {
@@ -203,9 +210,9 @@ TEST_F(TailAttention, ARowHasTheSameBitsWhicheverRowsAreBesideIt) {
 
 // A piece of 17 to 64 rows lies in two blocks at least: its later rows attend, as stored, to one
 // that the kernel before has just quantised.
-TEST_F(TailAttention, WaitsForRecordsThatTheKernelBeforeStillWrites) {
+TEST_P(TailAttention, WaitsForRecordsThatTheKernelBeforeStillWrites) {
   for (const StorageFormat format : kFormats) {
-    TailCase c(shape_of(128, 2, format), 4, 900);
+    TailCase c(GetParam(), shape_of(128, 2, format), 4, 900);
     for (const auto& [start, rows] : std::vector<std::pair<std::uint32_t, std::uint32_t>>{
              {0, 17}, {0, 64}, {15, 2}, {250, 20}, {380, 17}, {384, 32}, {700, 64}}) {
       const auto right = c.run(start, rows);
@@ -217,6 +224,10 @@ TEST_F(TailAttention, WaitsForRecordsThatTheKernelBeforeStillWrites) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Kernels, TailAttention, testing::Bool(), [](const auto& param) {
+  return std::string(param.param ? "portable" : "best");
+});
 
 }  // namespace
 }  // namespace kvtier::kernels::cuda
