@@ -189,10 +189,19 @@ def result_of(part):
         outcome, why = "NOT HELD", str(error)
     except CannotRun as error:
         outcome, why = "not run", str(error)
-    commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True)
+    commit = commit_of_tree()
     return {"part": part, "outcome": outcome, "why": why, "seconds": round(time.monotonic() - begun), "seen": seen,
-            "date": datetime.datetime.now(datetime.timezone.utc).strftime("%F"), "commit": commit.stdout.strip(),
+            "date": datetime.datetime.now(datetime.timezone.utc).strftime("%F"), "commit": commit,
             "machine": machine()}
+
+
+def commit_of_tree():
+    """Its short name, with -dirty where the tree is another in more than what is recorded here."""
+    def git(*arguments):
+        return subprocess.run(["git", "-C", ROOT, *arguments], capture_output=True, text=True).stdout.strip()
+    recorded = PAGE.relative_to(ROOT).with_suffix(".*")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", f":(exclude){recorded}")
+    return git("describe", "--always") + ("-dirty" if changed else "")
 
 
 def machine():
