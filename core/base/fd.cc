@@ -78,14 +78,6 @@ void populate_in_pieces(std::span<std::byte> bytes) noexcept {
   }
 }
 
-void give_back_pages(std::span<std::byte> bytes) noexcept {
-  constexpr std::uintptr_t kPage = 4096;
-  const auto at = reinterpret_cast<std::uintptr_t>(bytes.data());
-  const std::uintptr_t begin = (at + kPage - 1) / kPage * kPage;
-  const std::uintptr_t end = (at + bytes.size()) / kPage * kPage;
-  if (begin < end) (void)::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
-}
-
 Result<void> seal_memfd(int fd) {
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
   const int has = ::fcntl(fd, F_GET_SEALS);

@@ -87,10 +87,6 @@ void fill_with_huge_pages(std::span<std::byte> bytes) noexcept;
 // GiB and more, and every thread that maps memory waits.
 void populate_in_pieces(std::span<std::byte> bytes) noexcept;
 
-// Private memory whose content is not needed any more, but for the pages that it begins and ends
-// in: the kernel has the pages back, and gives empty ones when it is used again.
-void give_back_pages(std::span<std::byte> bytes) noexcept;
-
 // A memfd of `bytes` zero bytes, close-on-exec, sealed against resizing and, but with Seals::open,
 // against further seals: whoever is given it could otherwise add one, and nobody could map it for
 // writing any more. Errors: io, no_space.

@@ -435,7 +435,6 @@ Result<Index::Contents> Index::load(const Progress& progress) const {
   std::vector<Result<void>> results(parts);
   const auto read = [&](unsigned part) {
     rocksdb::SetPerfLevel(rocksdb::PerfLevel::kDisable);  // its counters are a tenth of the time
-    contents.parts[part].reserve(about / parts + about / 64);
     results[part] = impl_->read({begin_of(part), begin_of(part + 1)}, contents.parts[part],
                                 unreadable[part], part == 0 ? progress : Progress());
   };

@@ -127,16 +127,7 @@ class DiskRecordStore final : public RecordStore {
   ~DiskRecordStore() override { close(); }
 
   Result<void> recover(const std::function<void(const DiskEntry&)>& visit) override {
-    // What has been visited goes back at once: the visitor fills as much memory of its own.
-    constexpr std::size_t kPiece = 1U << 16;
-    auto parts = std::exchange(recovered_, {});
-    for (IndexEntries& entries : parts) {
-      for (std::size_t begin = 0; begin < entries.size(); begin += kPiece) {
-        const std::size_t end = std::min(begin + kPiece, entries.size());
-        for (std::size_t at = begin; at < end; ++at) visit(entries[at]);
-        entries.give_back(begin, end);
-      }
-    }
+    for (IndexEntries& entries : std::exchange(recovered_, {})) entries.hand_over(visit);
     index_->resume_compaction();
     return {};
   }

@@ -12,10 +12,10 @@
 #include <cstdint>
 #include <span>
 
+#include "core/base/huge_array.h"
 #include "core/base/prefetch.h"
 #include "core/base/strong.h"
 #include "core/wire/directory.h"
-#include "daemon/cache/catalogue/huge_array.h"
 #include "daemon/cache/catalogue/rank.h"
 #include "daemon/cache/policy/use_class.h"
 #include "kvtier/key.h"

@@ -12,7 +12,7 @@
 #include "core/base/check.h"
 #include "core/base/fd.h"
 
-namespace kvtier::daemon {
+namespace kvtier {
 
 template <class T>
 class HugeArray {
@@ -46,4 +46,4 @@ class HugeArray {
   T* data_;
 };
 
-}  // namespace kvtier::daemon
+}  // namespace kvtier
