@@ -61,7 +61,9 @@ std::vector<BlockId> Hints::all(const Said& said) {
 
 void Hints::prefetch(const Said& said) {
   const auto found = leading(said);
-  catalogue_.use(found, said.user, catalogue_.tick());
+  const std::uint64_t now = catalogue_.tick();
+  for (const BlockId id : found) memory_.set_last_access(catalogue_.block(id), now);
+  catalogue_.use(found, said.user, now);
   std::vector<BlockId> to_read;
   for (const BlockId id : found) {
     const TierSet tiers = catalogue_.reachable(id);

@@ -141,11 +141,7 @@ void Leases::note_access(const std::vector<Leased>& held, std::span<const BlockI
     const auto gap = catalogue_.ages().of(block.last_access);
     if (gap.known) counts_.reuse_gap.add(gap.seconds);
     if (prompt) counts_.hit_bytes[index_of(leased.from)] += bytes;
-    for (const Tier tier : {Tier::device, Tier::host}) {
-      if (!block.tiers.has(tier)) continue;
-      const Place at = block.places[index_of(tier)];
-      memory_.of(tier, at).table(at).set_last_access(at.slot, now);
-    }
+    memory_.set_last_access(block, now);
     disk_.touched(leased.block);
   }
   catalogue_.use(prefix, user, now, prompt);

@@ -44,6 +44,15 @@ class MemoryTiers {
   const MemoryTier& of(Tier tier, Place at) const noexcept { return of(tier, device_of(at)); }
   std::uint32_t devices() const noexcept { return static_cast<std::uint32_t>(devices_.size()); }
 
+  // The tables of the slots that the block is in say its last use, from which a restart has it.
+  void set_last_access(const Block& block, std::uint64_t stamp) noexcept {
+    for (const Tier tier : {Tier::device, Tier::host}) {
+      if (!block.tiers.has(tier)) continue;
+      const Place at = block.places[index_of(tier)];
+      of(tier, at).table(at).set_last_access(at.slot, stamp);
+    }
+  }
+
   // The host's tier first.
   template <class Visit>
   void each(Visit&& visit) {

@@ -234,6 +234,27 @@ TEST_F(Adoption, what_waited_for_the_disk_is_written_by_the_next_daemon_and_noth
   for (const auto& block : forgotten) EXPECT_EQ(after.tiers(block), TierSet{}.with(Tier::host));
 }
 
+TEST_F(Adoption, what_was_prefetched_goes_before_the_head_that_was_there) {
+  TestCache before(CacheSizes{.device_slots = 0});
+  const auto n = before.open(ns);
+  const auto a = before.prefix(n, 3, 1);
+  before.put_on_disk(n, a);
+  ASSERT_TRUE(before.put(n, a[0]));
+  before.hint(n, a, {HintKind::prefetch});
+  before.store().complete_all();
+  Successor after(before);
+  const auto& catalogue = after.cache.catalogue();
+  ASSERT_EQ(catalogue.counts(Tier::host).blocks, 3U);
+  for (const Tier tier : {Tier::host, Tier::disk}) {
+    BlockId at = catalogue.oldest(tier, kRecordBytes);
+    for (const std::size_t i : {2U, 1U, 0U}) {
+      ASSERT_NE(at, kNoBlock);
+      EXPECT_EQ(catalogue.block(at).key, a[i].key());
+      at = catalogue.evicted_after(at, tier);
+    }
+  }
+}
+
 TEST_F(Adoption, a_slot_that_a_disk_read_went_to_belongs_to_nobody_yet) {
   TestCache reading;
   const auto n = reading.open(ns);

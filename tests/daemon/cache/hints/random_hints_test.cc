@@ -79,9 +79,12 @@ class RandomHints {
           EXPECT_EQ(rank, Rank::normal);
           continue;
         }
+        const Place at = block.places[index_of(tier)];
+        EXPECT_EQ(cache_->memory(tier, at).table(at).entry(at.slot).last_access, block.last_access)
+            << "what a restart has its order from";
         sum.raised += is_raised(rank) ? 1 : 0;
         sum.demoted += rank == Rank::spent ? 1 : 0;
-        sum.kept[block.places[index_of(tier)].container] += is_kept(rank) ? 1 : 0;
+        sum.kept[at.container] += is_kept(rank) ? 1 : 0;
       }
       return true;
     });
