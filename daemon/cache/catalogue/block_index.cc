@@ -83,15 +83,15 @@ BlockId BlockIndex::insert(const Key& key, const Key& parent) noexcept {
   BlockId id = free_;
   if (id != kNoBlock) {
     free_ = BlockId(blocks_[id.value].block_index);
+    users_[id.value] = 0;
+    for (auto& links : links_) links[id.value] = {};
   } else {
-    id = BlockId(used_++);
+    id = BlockId(used_++);  // of which all memory is zero yet
   }
   Block& block = blocks_[id.value];
   block = Block{};
   block.key = key;
   parents_[id.value] = parent;
-  users_[id.value] = 0;
-  for (auto& links : links_) links[id.value] = {};
   directory_.insert(key, id.value);
   ++size_;
   return id;

@@ -34,11 +34,21 @@ struct Place {
 };
 
 // A block's place in the eviction order of one tier. Kept outside the entries: a walk along a list,
-// or a touch of a prefix, then reads eight bytes a block.
+// or a touch of a prefix, then reads eight bytes a block. All zero where it is in none, as memory
+// is that was never used: a tier that a block has never been in costs it nothing.
+class LinkedId {
+ public:
+  constexpr LinkedId() = default;
+  constexpr LinkedId(BlockId id) noexcept : bits_(id.value + kFirst) {}
+  constexpr operator BlockId() const noexcept { return BlockId(bits_ - kFirst); }
+  constexpr bool is_linked() const noexcept { return bits_ != 0; }
+
+ private:
+  static constexpr std::uint32_t kFirst = 2;  // kNoBlock, at the list's end, is 1
+  std::uint32_t bits_ = 0;
+};
 struct LruLink {
-  static constexpr BlockId kUnlinked{0xFFFFFFFEU};
-  BlockId newer = kUnlinked;
-  BlockId older = kUnlinked;
+  LinkedId newer, older;
 };
 
 struct alignas(64) Block {
@@ -110,9 +120,7 @@ class BlockIndex {
   }
 
   // Whether the block is in an eviction order of this tier.
-  bool is_listed(BlockId id, Tier tier) const noexcept {
-    return link(id, tier).newer != LruLink::kUnlinked;
-  }
+  bool is_listed(BlockId id, Tier tier) const noexcept { return link(id, tier).newer.is_linked(); }
 
   // Who used the block last, as a number that is never 0; 0: nobody since it was there.
   std::uint32_t user(BlockId id) const noexcept { return users_[id.value]; }

@@ -44,8 +44,8 @@ class LruList {
   // Takes a run out; to be pushed into a list of the same tier before anything else happens.
   void cut(const Run& run) noexcept {
     const BlockId newer = link(run.newest).newer, older = link(run.oldest).older;
-    (newer == kNoBlock ? newest_ : link(newer).older) = older;
-    (older == kNoBlock ? oldest_ : link(older).newer) = newer;
+    set_older(newer, older);
+    set_newer(older, newer);
     size_ -= run.blocks;
   }
   // The same for good: of a run's blocks, the newest first.
@@ -55,8 +55,10 @@ class LruList {
   }
   // Blocks that are in no list become a run, the first the newest of all.
   void push_newest(std::span<const BlockId> run) noexcept {
+    constexpr std::size_t kAhead = 16;
     BlockId newer = kNoBlock;
     for (std::size_t i = 0; i < run.size(); ++i) {
+      if (i + kAhead < run.size()) prefetch(run[i + kAhead]);
       link(run[i]) = {newer, i + 1 < run.size() ? run[i + 1] : kNoBlock};
       newer = run[i];
     }
@@ -65,7 +67,7 @@ class LruList {
   void push_newest(const Run& run) noexcept {
     link(run.newest).newer = kNoBlock;
     link(run.oldest).older = newest_;
-    (newest_ == kNoBlock ? oldest_ : link(newest_).newer) = run.oldest;
+    set_newer(newest_, run.oldest);
     newest_ = run.newest;
     size_ += run.blocks;
   }
@@ -85,9 +87,24 @@ class LruList {
 
   void insert(BlockId id, BlockId newer, BlockId older) noexcept {
     link(id) = {newer, older};
-    (newer == kNoBlock ? newest_ : link(newer).older) = id;
-    (older == kNoBlock ? oldest_ : link(older).newer) = id;
+    set_older(newer, id);
+    set_newer(older, id);
     ++size_;
+  }
+  // What stands on either side of a block, or at the list's end.
+  void set_older(BlockId of, BlockId older) noexcept {
+    if (of == kNoBlock) {
+      newest_ = older;
+    } else {
+      link(of).older = older;
+    }
+  }
+  void set_newer(BlockId of, BlockId newer) noexcept {
+    if (of == kNoBlock) {
+      oldest_ = newer;
+    } else {
+      link(of).newer = newer;
+    }
   }
 
   BlockIndex* blocks_;

@@ -49,15 +49,24 @@ void DiskDevice::set_block(DiskLocation at, BlockId block) {
     const std::uint32_t whole =
         storage::slots_per_segment(options_.segment_bytes, space_.slot_bytes_of(at.segment));
     slots.resize(std::max(at.slot + 1, whole), kNoBlock);
-    since_[at.segment].resize(slots.size());
   }
   KVTIER_CHECK((slots[at.slot] == kNoBlock) != (block == kNoBlock));
   slots[at.slot] = block;
-  std::uint32_t& since = since_[at.segment][at.slot];
-  if (block == kNoBlock && since != 0) counts.lifetimes.add(now_ - since);
-  since = now_;
+  note_since(at, block == kNoBlock);
   block == kNoBlock ? --blocks_ : ++blocks_;
   for (Watched& watched : watched_) watched.disturbed |= watched.at == at;
+}
+
+// Of what comes while no time is known, as at a start, nothing is noted.
+void DiskDevice::note_since(DiskLocation at, bool gone) {
+  auto& of_segment = since_[at.segment];
+  if (of_segment.size() <= at.slot) {
+    if (now_ == 0) return;
+    of_segment.resize(blocks_in_[at.segment].size());
+  }
+  std::uint32_t& since = of_segment[at.slot];
+  if (gone && since != 0) counts.lifetimes.add(now_ - since);
+  since = now_;
 }
 
 BlockId DiskDevice::block_at(DiskLocation at) const noexcept {

@@ -114,6 +114,7 @@ class DiskDevice {
     storage::DiskLocation at;
     bool disturbed = false;
   };
+  void note_since(storage::DiskLocation at, bool gone);
   void tested(storage::DiskLocation at, const Result<void>& result);
   void erased(const std::vector<storage::DiskLocation>& slots, const Result<void>& result);
 
@@ -124,7 +125,7 @@ class DiskDevice {
   std::string why_;
   std::uint64_t health_changes_ = 0;
   std::vector<std::vector<BlockId>> blocks_in_;    // by segment, then slot
-  std::vector<std::vector<std::uint32_t>> since_;  // seconds of each; 0: not known
+  std::vector<std::vector<std::uint32_t>> since_;  // seconds of each; 0 or past its end: not known
   std::vector<std::uint32_t> evictable_in_;        // by segment
   std::uint64_t blocks_ = 0;
   std::uint32_t now_ = 0;
