@@ -92,6 +92,7 @@ class Turnover {
         std::make_unique<IndexOnlyDevice>(make_block_device(limits))));
     std::uint64_t found = 0;
     need(store_->recover([&](const DiskEntry&) { ++found; }));
+    store_->recovered();
     if (found != blocks) throw std::runtime_error("the store lost entries");
     need(store_->register_extent(*extent_));
     for (std::uint32_t place = 0; place < kReadRecords; ++place) {
@@ -237,6 +238,7 @@ void measure_turnover(const TurnoverOptions& options, Report& report) {
   const auto reopened = need(open_record_store(store, [](const std::function<void()>&) {}));
   std::uint64_t found = 0;
   need(reopened->recover([&](const DiskEntry&) { ++found; }));
+  reopened->recovered();
   report.add("turnover.restart_s." + suffix, seconds_since(begin), "s");
   reopened->close();
   if (found != options.blocks) throw std::runtime_error("the restart found other entries");

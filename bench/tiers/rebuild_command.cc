@@ -58,6 +58,7 @@ class SparseStore {
     const double seconds = seconds_since(begin);
     std::uint64_t found = 0;
     need(store->recover([&](const DiskEntry&) { ++found; }));
+    store->recovered();
     store->close();
     if (found != records()) {
       throw std::runtime_error("the rebuild found " + std::to_string(found) + " of " +

@@ -51,6 +51,7 @@ TierDisk::TierDisk(const std::filesystem::path& directory, std::uint64_t record_
                                              posted_.notify_one();
                                            }));
   need(store_->recover([](const storage::DiskEntry&) {}));
+  store_->recovered();
   need(store_->register_extent(*extent_));
   fill();
 }

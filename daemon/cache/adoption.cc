@@ -48,7 +48,8 @@ Adoption::Adopted Adoption::adopt(Left left) {
   }
   for (storage::Extent* extent : extents) adopt_slots(*extent);
   for (const Tier tier : {Tier::device, Tier::host}) {
-    catalogue_.enlist_newest(oldest_first(catalogue_, order_[index_of(tier)]), tier);
+    sort_newest_first(catalogue_, order_[index_of(tier)]);
+    catalogue_.enlist_newest(order_[index_of(tier)], tier);
   }
   catalogue_.pass_stamp(newest_);
   KVTIER_POINT("daemon.adopted");
@@ -117,7 +118,7 @@ bool Adoption::adopt_sealed(MemoryTier& tier, Place at, const SlotEntry& entry) 
   if (tier.tier() == Tier::host && (entry.flags & storage::kDiskOwed) != 0)
     owed_.emplace_back(id, entry.parent);
   newest_ = std::max(newest_, entry.last_access);
-  order_[index_of(tier.tier())].push_back({entry.last_access, entry.block_index, id});
+  order_[index_of(tier.tier())].push_back(id);
   return true;
 }
 

@@ -61,8 +61,8 @@ class Adoption {
   CachedNamespaces& namespaces_;
   Reservations& reservations_;
   std::function<std::span<const std::byte>(const NamespaceId&)> encoding_;
-  std::uint64_t oldest_taken_ = 0;               // stamps before it have no room in the index
-  std::array<std::vector<Recovered>, 2> order_;  // of the device and the host tier
+  std::uint64_t oldest_taken_ = 0;             // stamps before it have no room in the index
+  std::array<std::vector<BlockId>, 2> order_;  // of the device and the host tier
   std::set<ProcessId> writers_;
   std::vector<std::pair<BlockId, Key>> owed_;
   std::optional<std::pair<NamespaceId, std::uint16_t>> last_;  // namespace met, and its number

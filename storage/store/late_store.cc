@@ -244,6 +244,7 @@ class LateStore final : public RecordStore {
     const auto read =
         opened.store->recover([&](const DiskEntry& entry) { opened.entries.push_back(entry); });
     if (!read) return read;
+    opened.store->recovered();
     std::ranges::sort(opened.entries, newer);
     const std::lock_guard lock(mutex_);
     opened_ = std::move(opened);

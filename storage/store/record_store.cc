@@ -128,9 +128,9 @@ class DiskRecordStore final : public RecordStore {
 
   Result<void> recover(const std::function<void(const DiskEntry&)>& visit) override {
     for (IndexEntries& entries : std::exchange(recovered_, {})) entries.hand_over(visit);
-    index_->resume_compaction();
     return {};
   }
+  void recovered() override { index_->resume_compaction(); }
 
   Result<void> register_extent(const Extent& extent) override {
     if (extent.bytes().empty()) {

@@ -53,6 +53,10 @@ class RecordStore {
   // records to_recover(), a piece a call, newest first.
   virtual Result<void> recover(const std::function<void(const DiskEntry&)>& visit) = 0;
   virtual bool to_recover() const noexcept { return false; }
+  // What recover() called for is taken over: the index merges its tables from now on, with which a
+  // start does not share the processors and the disk. Once, after recover(). One that comes late
+  // does so by itself.
+  virtual void recovered() {}
   // Whether it is late and not there yet, so that nobody knows what it holds.
   virtual bool unknown() const noexcept { return false; }
 

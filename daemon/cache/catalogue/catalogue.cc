@@ -20,7 +20,6 @@ Catalogue::Catalogue(std::uint32_t blocks_max, DirectoryWriter& directory, Tenan
 ClassLists& Catalogue::list(Tier tier, Order order) {
   Recent& recent = recent_[index_of(tier)];
   if (recent.lists != nullptr && recent.order == order) return *recent.lists;
-  devices_[index_of(tier)] |= 1U << order.device;
   const std::size_t classes = hit_density_ ? use_class::kCount : 1;
   recent = {order, &lists_[index_of(tier)].try_emplace(order, index_, tier, classes).first->second};
   return *recent.lists;
@@ -114,7 +113,7 @@ BlockId Catalogue::add(std::uint16_t ns, const Key& key, const Key& parent,
 
 void Catalogue::place(BlockId id, Tier tier, Place at, const Key& parent) {
   place_unlisted(id, tier, at);
-  enlist(id, tier, parent);
+  put_in_order(id, tier, parent);
 }
 
 void Catalogue::place_unlisted(BlockId id, Tier tier, Place at) {
@@ -129,25 +128,28 @@ void Catalogue::place_unlisted(BlockId id, Tier tier, Place at) {
   counts_[t].bytes += bytes;
   counts_[t].inserted_bytes += bytes;
   namespaces_[block.ns].bytes[t] += bytes;
+  devices_[t] |= 1U << device_of(at);
   publish(id);
+  tell_evictable(id, tier, true);
 }
 
-void Catalogue::enlist_newest(std::span<const BlockId> oldest_first, Tier tier) {
+// Where all blocks are of one order their entries need not be read.
+void Catalogue::enlist_newest(std::span<const BlockId> newest_first, Tier tier) {
   constexpr std::size_t kAhead = 16;
-  for (std::size_t i = 0; i < oldest_first.size(); ++i) {
-    if (i + kAhead < oldest_first.size()) {
-      const BlockId soon = oldest_first[i + kAhead];
+  if (newest_first.empty()) return;
+  if (const auto only = only_order_of_all(tier)) return list(tier, *only).push_newest(newest_first);
+  for (std::size_t left = newest_first.size(); left > 0; --left) {
+    if (left > kAhead) {
+      const BlockId soon = newest_first[left - 1 - kAhead];
       prefetch_memory(&index_[soon]);
       prefetch_memory(&index_.link(soon, tier));
     }
-    list(oldest_first[i], tier).push_newest(oldest_first[i]);
-    tell_evictable(oldest_first[i], tier, true);
+    list(newest_first[left - 1], tier).push_newest(newest_first[left - 1]);
   }
 }
 
 void Catalogue::enlist_oldest(BlockId id, Tier tier) {
   list(id, tier).push_oldest(id);
-  tell_evictable(id, tier, true);
 }
 
 void Catalogue::tell_evictable(BlockId id, Tier tier, bool evictable) const {
@@ -198,10 +200,27 @@ void Catalogue::relist() {
 // The order that all blocks of a prefix are in, which this is one of, where there is only one
 // device and no rank in use.
 std::optional<Catalogue::Order> Catalogue::only_order(BlockId id, Tier tier) const {
+  return only_order_of(index_[id].ns, tier);
+}
+std::optional<Catalogue::Order> Catalogue::only_order_of(std::uint16_t ns, Tier tier) const {
   const std::uint32_t devices = devices_[index_of(tier)];
   const TierCounts& counts = counts_[index_of(tier)];
   if (!std::has_single_bit(devices) || counts.demoted + counts.raised != 0) return std::nullopt;
-  return Order{static_cast<std::uint32_t>(std::countr_zero(devices)), record_bytes(id), tenant(id)};
+  return Order{static_cast<std::uint32_t>(std::countr_zero(devices)),
+               namespaces_[ns].layout.record_bytes, namespaces_[ns].tenant};
+}
+
+// That of all blocks of a tier, where it is one.
+std::optional<Catalogue::Order> Catalogue::only_order_of_all(Tier tier) const {
+  std::optional<Order> only;
+  for (std::uint16_t ns = 0; ns < namespaces_.size(); ++ns) {
+    const KnownNamespace& known = namespaces_[ns];
+    if (known.bytes[index_of(tier)] == 0) continue;
+    const auto order = only_order_of(ns, tier);
+    if (!order || (only && *only != *order)) return std::nullopt;
+    only = order;
+  }
+  return only;
 }
 
 void Catalogue::came(BlockId id, Prompt prompt) {

@@ -91,7 +91,7 @@ class Catalogue {
   // The same outside the eviction order, for recovery, which knows the order only when it knows
   // all: one of the next two must follow before anything else happens to the block.
   void place_unlisted(BlockId id, Tier tier, Place at);
-  void enlist_newest(std::span<const BlockId> oldest_first, Tier tier);
+  void enlist_newest(std::span<const BlockId> newest_first, Tier tier);
   void enlist_oldest(BlockId id, Tier tier);
   // Nobody may hold that placement. The entry goes with its last placement.
   Place unplace(BlockId id, Tier tier, Removal why);
@@ -326,6 +326,8 @@ class Catalogue {
   void each_piece(std::span<const BlockId> prefix, Tier tier, Is&& is, Visit&& visit);
   void relist();
   std::optional<Order> only_order(BlockId id, Tier tier) const;
+  std::optional<Order> only_order_of(std::uint16_t ns, Tier tier) const;
+  std::optional<Order> only_order_of_all(Tier tier) const;
   void change_rank(Block& block, Tier tier, Rank rank) noexcept;
   bool note_use(std::span<const BlockId> prefix, UserId user, std::uint64_t stamp);
   void touch_by_order(std::span<const BlockId> prefix, Tier tier);

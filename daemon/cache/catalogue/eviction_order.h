@@ -2,20 +2,13 @@
 #pragma once
 
 #include <span>
-#include <vector>
 
 #include "daemon/cache/catalogue/catalogue.h"
 
 namespace kvtier::daemon {
 
-struct Recovered {
-  std::uint64_t last_access;
-  std::uint32_t block_index;
-  BlockId id;
-};
-
-// Oldest first, and within one access the tail of a prefix before its head. Orphans, which serve
-// nobody yet, go before all others. `blocks` is sorted in place.
-std::vector<BlockId> oldest_first(const Catalogue& catalogue, std::span<Recovered> blocks);
+// Sorts by their stamps, the newest first, and within one access the head of a prefix before its
+// tail. Orphans, which serve nobody yet, come behind all others.
+void sort_newest_first(const Catalogue& catalogue, std::span<BlockId> blocks);
 
 }  // namespace kvtier::daemon

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/points.h"
+#include "daemon/cache/catalogue/eviction_order.h"
 
 namespace kvtier::daemon {
 
@@ -79,17 +80,20 @@ Result<void> DiskRecovery::open_namespaces() {
 }
 
 Result<std::uint64_t> DiskRecovery::recover() {
-  std::vector<Recovered> order;
-  order.reserve(catalogue_.capacity());  // of which only what is used gets memory
+  std::uint64_t newest = 0;
+  std::vector<BlockId> taken;
+  taken.reserve(catalogue_.capacity());  // of which only what is used gets memory
   // All namespaces first: one store may know of a namespace what another, whose index was lost,
   // does not.
   if (auto good = open_namespaces(); !good) return good.error();
   for (std::uint32_t number = 0; number < devices_.size(); ++number) {
-    if (const auto taken = take_over_all(number, order); !taken) return taken.error();
+    const auto newest_there = take_over_all(number, taken);
+    if (!newest_there) return newest_there;
+    newest = std::max(newest, *newest_there);
   }
-  std::uint64_t newest = 0;
-  for (const Recovered& block : order) newest = std::max(newest, block.last_access);
-  catalogue_.enlist_newest(oldest_first(catalogue_, order), Tier::disk);
+  sort_newest_first(catalogue_, taken);
+  catalogue_.enlist_newest(taken, Tier::disk);
+  for (const auto& on : devices_.all()) on->store().recovered();
   KVTIER_POINT("daemon.recovered");
   if (devices_.size() != 0) {
     spdlog::info("disk tier: {} blocks, {} bytes taken over, {} of namespaces not known yet",
@@ -138,6 +142,7 @@ void DiskRecovery::begin_late(std::uint32_t number) {
 void DiskRecovery::take_over_late(std::uint32_t number) {
   DiskDevice& on = devices_[number];
   std::vector<Key> unusable;
+  last_.reset();
   (void)on.store().recover([&](const storage::DiskEntry& entry) {
     on_late_stamp(entry.last_access);
     const auto ns = catalogue_.namespaces().find(entry.identity.ns);
@@ -164,16 +169,20 @@ void DiskRecovery::take_over_late(std::uint32_t number) {
 }
 
 // The entries come in the order of their keys. Each is taken over a little after it came, when the
-// words of the tables that it will change have been loaded.
-Result<void> DiskRecovery::take_over_all(std::uint32_t number, std::vector<Recovered>& order) {
+// words of the tables that it will change have been loaded. Returns the newest stamp.
+Result<std::uint64_t> DiskRecovery::take_over_all(std::uint32_t number,
+                                                  std::vector<BlockId>& taken) {
   constexpr std::size_t kPiece = 32;
   constexpr std::size_t kBlocksPerProgress = 1 << 18;
   std::vector<storage::DiskEntry> piece, before;
   std::vector<Key> unusable;
+  std::uint64_t newest = 0;
+  last_.reset();
   const auto take = [&](const storage::DiskEntry& entry) {
     const auto id = take_over(number, entry);
     if (id) {
-      return order.push_back({catalogue_.block(*id).last_access, entry.identity.block_index, *id});
+      newest = std::max(newest, catalogue_.block(*id).last_access);
+      return taken.push_back(*id);
     }
     spdlog::warn("disk tier: block {} is not taken over: {}", to_hex(entry.identity.key),
                  id.error().message);
@@ -182,7 +191,7 @@ Result<void> DiskRecovery::take_over_all(std::uint32_t number, std::vector<Recov
   DiskDevice& on = devices_[number];
   on.leave_out_bad_places();
   MemoryAhead ahead(catalogue_);
-  std::size_t next_progress = order.size();
+  std::size_t next_progress = taken.size();
   // A piece is taken over while what the next will read is on its way from memory.
   const auto turn = [&] {
     std::array<Key, kPiece> keys;
@@ -193,19 +202,31 @@ Result<void> DiskRecovery::take_over_all(std::uint32_t number, std::vector<Recov
     before.swap(piece);
     piece.clear();
     ahead.reached(catalogue_.size());
-    if (order.size() < next_progress) return;
-    next_progress = order.size() + kBlocksPerProgress;
-    if (on_recovering) on_recovering(on.directory(), order.size());
+    if (taken.size() < next_progress) return;
+    next_progress = taken.size() + kBlocksPerProgress;
+    if (on_recovering) on_recovering(on.directory(), taken.size());
   };
   const auto read = on.store().recover([&](const storage::DiskEntry& entry) {
     piece.push_back(entry);
     if (piece.size() == kPiece) turn();
   });
-  if (!read) return read;
+  if (!read) return read.error();
   turn();
   turn();
   if (!unusable.empty()) on.erase(std::move(unusable), {});
-  return {};
+  return newest;
+}
+
+Result<std::uint16_t> DiskRecovery::namespace_of(const storage::DiskEntry& entry) {
+  if (last_ && last_->first == entry.identity.ns) return last_->second;
+  auto ns = catalogue_.namespaces().find(entry.identity.ns);
+  if (!ns) {
+    const auto added = catalogue_.namespaces().add_orphan(entry.identity.ns, entry.record_bytes);
+    if (!added) return added.error();
+    ns = *added;
+  }
+  last_ = {entry.identity.ns, *ns};
+  return *ns;
 }
 
 Result<BlockId> DiskRecovery::take_over(std::uint32_t number, const storage::DiskEntry& entry) {
@@ -223,14 +244,9 @@ Result<BlockId> DiskRecovery::take_over(std::uint32_t number, const storage::Dis
   } else if (catalogue_.size() == catalogue_.capacity()) {
     return make_error(Errc::no_space, "the index is full: raise index.blocks_max");
   }
-  Namespaces& namespaces = catalogue_.namespaces();
-  auto ns = namespaces.find(entry.identity.ns);
-  if (!ns) {
-    const auto added = namespaces.add_orphan(entry.identity.ns, entry.record_bytes);
-    if (!added) return added.error();
-    ns = *added;
-  }
-  if (namespaces[*ns].layout.record_bytes != entry.record_bytes) {
+  const auto ns = namespace_of(entry);
+  if (!ns) return ns.error();
+  if (catalogue_.namespaces()[*ns].layout.record_bytes != entry.record_bytes) {
     return make_error(Errc::corrupt, "its size is not its namespace's");
   }
   if (auto claimed = devices_[number].space().claim(entry.at, entry.record_bytes); !claimed) {

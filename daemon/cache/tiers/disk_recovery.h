@@ -11,10 +11,11 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "daemon/cache/catalogue/eviction_order.h"
 #include "daemon/cache/catalogue/selection.h"
 #include "daemon/cache/tiers/disk_devices.h"
 
@@ -48,8 +49,9 @@ class DiskRecovery {
   std::function<void(const std::string& directory, std::uint64_t blocks)> on_recovering;
 
  private:
-  Result<void> take_over_all(std::uint32_t number, std::vector<Recovered>& order);
+  Result<std::uint64_t> take_over_all(std::uint32_t number, std::vector<BlockId>& taken);
   Result<BlockId> take_over(std::uint32_t number, const storage::DiskEntry& entry);
+  Result<std::uint16_t> namespace_of(const storage::DiskEntry& entry);
   void begin_late(std::uint32_t number);
   void take_over_late(std::uint32_t number);
 
@@ -57,6 +59,8 @@ class DiskRecovery {
   DiskDevices& devices_;
   const Later& later_;
   bool namespaces_opened_ = false;
+  // The namespace of the last entry and its number: within one step nobody else opens or forgets.
+  std::optional<std::pair<NamespaceId, std::uint16_t>> last_;
   // Of devices that came late and whose blocks are being taken over: the store's last word of what
   // can be done with them.
   std::map<std::uint32_t, storage::DiskState> late_;

@@ -12,24 +12,28 @@ using storage::SlotState;
 class AdoptionTest : public ::testing::Test {
  protected:
   AdoptionTest() {
-    auto extent = memory->create(ExtentId(1), {4 * kRecordBytes, kRecordBytes, 0});
-    EXPECT_TRUE(extent);
-    left.extents.push_back(std::move(*extent));
+    for (const auto* of : {&memory, &device_memory}) {
+      const ExtentId number(static_cast<std::uint32_t>(left.extents.size() + 1));
+      auto extent = (*of)->create(number, {4 * kRecordBytes, kRecordBytes, 0});
+      EXPECT_TRUE(extent);
+      left.extents.push_back(std::move(*extent));
+    }
     left.encoding = [this](const NamespaceId& asked) {
       return asked == id ? std::span<const std::byte>(encoded) : std::span<const std::byte>();
     };
   }
   void seal(std::uint32_t slot, const TestBlock& block, std::uint64_t stamp,
-            std::uint32_t flags = 0) {
+            std::uint32_t flags = 0, std::size_t extent = 0) {
     storage::SlotEntry entry{};
     entry.ns = id;
     entry.key = block.key();
     entry.parent = block.identity.parent;
     entry.block_index = block.identity.block_index;
     entry.last_access = stamp;
-    left.extents[0]->table().set_reserved(slot, {1});
-    left.extents[0]->table().set_sealed(slot, entry);
-    left.extents[0]->table().set_flags(slot, flags);
+    storage::SlotTable& table = left.extents[extent]->table();
+    table.set_reserved(slot, {1});
+    table.set_sealed(slot, entry);
+    table.set_flags(slot, flags);
   }
   Adoption::Adopted adopt() {
     Adoption adoption(parts.catalogue, parts.memory, parts.placements, namespaces, reservations);
@@ -40,6 +44,8 @@ class AdoptionTest : public ::testing::Test {
   const NamespaceId id{xxh3_128(encoded)};
   const std::vector<TestBlock> blocks = prefix_of(id, 2, 1);
   std::unique_ptr<storage::MemoryExtents> memory = storage::make_memfd_extents(Tier::host, {});
+  std::unique_ptr<storage::MemoryExtents> device_memory =
+      storage::make_memfd_extents(Tier::device, {});
   CacheParts parts;
   Pins pins{parts.catalogue, [](Tier, std::uint32_t) { return 1U << 30; }};
   BlockRemoval removal{parts.catalogue, parts.disk, pins, parts.placements};
@@ -61,6 +67,19 @@ TEST_F(AdoptionTest, sealed_slots_become_blocks_and_the_clock_goes_on_past_their
   EXPECT_EQ(parts.catalogue.block(adopted.owed[0].first).key, blocks[1].key());
   const BlockId first_to_go = parts.catalogue.oldest(Tier::host);
   EXPECT_EQ(parts.catalogue.block(first_to_go).key, blocks[1].key()) << "tails before heads";
+}
+
+// As whoever is killed between the two leaves it.
+TEST_F(AdoptionTest, of_two_tiers_stamps_the_later_is_the_blocks_in_both) {
+  constexpr std::size_t kInHost = 0, kOnDevice = 1;
+  const auto other = prefix_of(id, 1, 50'000)[0];
+  seal(0, blocks[0], 90, 0, kOnDevice);
+  seal(0, blocks[0], 70, 0, kInHost);
+  seal(1, other, 80, 0, kInHost);
+  adopt();
+  const BlockId first_to_go = parts.catalogue.oldest(Tier::host);
+  EXPECT_EQ(parts.catalogue.block(first_to_go).key, other.key());
+  EXPECT_EQ(parts.catalogue.block(parts.catalogue.oldest(Tier::device)).last_access, 90U);
 }
 
 TEST_F(AdoptionTest, a_second_slot_of_a_key_is_freed) {

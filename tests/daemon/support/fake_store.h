@@ -67,6 +67,10 @@ class FakeStore final : public storage::RecordStore {
   bool to_recover() const noexcept override { return late_ && came_ && !left_.empty(); }
   bool unknown() const noexcept override { return late_ && !came_; }
   Result<void> recover(const std::function<void(const storage::DiskEntry&)>& visit) override;
+  void recovered() override {
+    if (on_recovered) on_recovered();
+  }
+  std::function<void()> on_recovered;
   Result<void> register_extent(const storage::Extent& extent) override;
   void forget_extent(storage::ExtentId extent, std::function<void()> done) override;
   Result<void> write(const Write& write, Done<void> done) override;

@@ -126,6 +126,7 @@ void TestStore::take(Result<std::unique_ptr<RecordStore>> store) {
 std::vector<DiskEntry> TestStore::recover() {
   std::vector<DiskEntry> entries;
   EXPECT_TRUE(store_->recover([&](const DiskEntry& entry) { entries.push_back(entry); }));
+  store_->recovered();
   return entries;
 }
 

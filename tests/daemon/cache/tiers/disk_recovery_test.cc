@@ -36,6 +36,16 @@ TEST_F(DiskRecoveryTest, blocks_come_back_with_their_namespace_their_usage_and_t
   EXPECT_EQ(after.catalogue.block(after.catalogue.oldest(Tier::disk)).key, blocks[0].key());
 }
 
+// Its merges would take the processors from the start.
+TEST_F(DiskRecoveryTest, a_store_is_told_once_and_when_all_blocks_are_in_their_order) {
+  std::vector<BlockId> oldest;
+  before.stores[0].on_recovered = [&] { oldest.push_back(after.catalogue.oldest(Tier::disk)); };
+  ASSERT_TRUE(recovery.recover());
+  ASSERT_EQ(oldest.size(), 1U);
+  ASSERT_NE(oldest[0], kNoBlock);
+  EXPECT_EQ(after.catalogue.block(oldest[0]).key, blocks[0].key());
+}
+
 TEST_F(DiskRecoveryTest, of_namespaces_that_the_stores_do_not_know_they_are_orphans) {
   before.stores[0].lose_namespaces();
   ASSERT_TRUE(recovery.recover());
