@@ -314,20 +314,10 @@ void decode_attention(const DecodeAttentionArgs& args, StreamView stream) {
   params.group = args.heads / layout.kv_heads;
   params.parts = parts_of(args.context_max);
   params.scale_log2 = args.scale * 1.44269504F;
-  switch (layout.format) {
-    case StorageFormat::fp8_e4m3:
-      return launch_decode_of_type<device::StoredE4m3>(dim, params, stream);
-    case StorageFormat::fp8_e5m2:
-      return launch_decode_of_type<device::StoredE5m2>(dim, params, stream);
-    case StorageFormat::bf16:
-      return launch_decode_of_type<device::StoredBf16>(dim, params, stream);
-    case StorageFormat::f32:
-    case StorageFormat::raw:
-    case StorageFormat::int8:
-    case StorageFormat::int4:
-      break;
-  }
-  KVTIER_CHECK(!"decode_attention: records of this format are the CPU backend's alone");
+  const bool known = device::with_stored_elements(layout.format, [&](auto stored) {
+    launch_decode_of_type<decltype(stored)>(dim, params, stream);
+  });
+  KVTIER_CHECK(known && "decode_attention: records of this format are the CPU backend's alone");
 }
 
 }  // namespace kvtier::kernels::cuda

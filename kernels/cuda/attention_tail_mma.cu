@@ -223,16 +223,9 @@ void launch_mma_of_type(std::uint32_t head_dim, const TailParams& params, Stream
 
 void tail_parts_mma(const TailParams& params, StorageFormat format, std::uint32_t head_dim,
                     StreamView stream) {
-  switch (format) {
-    case StorageFormat::fp8_e4m3:
-      return launch_mma_of_type<device::StoredE4m3>(head_dim, params, stream);
-    case StorageFormat::fp8_e5m2:
-      return launch_mma_of_type<device::StoredE5m2>(head_dim, params, stream);
-    case StorageFormat::bf16:
-      return launch_mma_of_type<device::StoredBf16>(head_dim, params, stream);
-    default:
-      KVTIER_CHECK(!"tail attention: records of this format are the CPU backend's alone");
-  }
+  const bool known = device::with_stored_elements(
+      format, [&](auto stored) { launch_mma_of_type<decltype(stored)>(head_dim, params, stream); });
+  KVTIER_CHECK(known && "tail attention: records of this format are the CPU backend's alone");
 }
 
 }  // namespace kvtier::kernels::cuda

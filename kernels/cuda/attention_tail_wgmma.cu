@@ -334,29 +334,15 @@ void launch_wgmma(const TailParams& params, StreamView stream) {
                            stream, params);
 }
 
-template <typename Stored>
-bool launch_wgmma_of_type(const TailParams& params, std::uint32_t head_dim, StreamView stream) {
-  if (head_dim != 64 && head_dim != 128) return false;
-  head_dim == 64 ? launch_wgmma<Stored, 64>(params, stream)
-                 : launch_wgmma<Stored, 128>(params, stream);
-  return true;
-}
-
 }  // namespace
 
 bool tail_parts_wgmma(const TailParams& params, StorageFormat format, std::uint32_t head_dim,
                       StreamView stream) {
-  if (device::compute_capability() != 90) return false;
-  switch (format) {
-    case StorageFormat::fp8_e4m3:
-      return launch_wgmma_of_type<device::StoredE4m3>(params, head_dim, stream);
-    case StorageFormat::fp8_e5m2:
-      return launch_wgmma_of_type<device::StoredE5m2>(params, head_dim, stream);
-    case StorageFormat::bf16:
-      return launch_wgmma_of_type<device::StoredBf16>(params, head_dim, stream);
-    default:
-      return false;
-  }
+  if (device::compute_capability() != 90 || (head_dim != 64 && head_dim != 128)) return false;
+  return device::with_stored_elements(format, [&](auto stored) {
+    head_dim == 64 ? launch_wgmma<decltype(stored), 64>(params, stream)
+                   : launch_wgmma<decltype(stored), 128>(params, stream);
+  });
 }
 
 }  // namespace kvtier::kernels::cuda

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device/ptx.cuh"
+#include "kvtier/namespace.h"
 
 namespace kvtier::kernels::cuda::device {
 
@@ -56,6 +57,28 @@ __device__ inline void widen(StoredE4m3, std::uint32_t codes, std::uint32_t& fir
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(first) : "r"(low), "r"(kTwoToThe8));
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(second) : "r"(high), "r"(kTwoToThe8));
 #endif
+}
+
+// f(Stored{}) for the elements of a format that kernels attend to in place; false for another.
+template <typename F>
+bool with_stored_elements(StorageFormat format, const F& f) {
+  switch (format) {
+    case StorageFormat::fp8_e4m3:
+      f(StoredE4m3{});
+      return true;
+    case StorageFormat::fp8_e5m2:
+      f(StoredE5m2{});
+      return true;
+    case StorageFormat::bf16:
+      f(StoredBf16{});
+      return true;
+    case StorageFormat::f32:
+    case StorageFormat::raw:
+    case StorageFormat::int8:
+    case StorageFormat::int4:
+      break;
+  }
+  return false;
 }
 
 // Numbers 0 and 1, then 2 and 3.
