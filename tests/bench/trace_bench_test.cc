@@ -1,6 +1,7 @@
 // kvtier-bench trace as a whole, with a trace of its own.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -34,6 +35,7 @@ class TraceBench : public ::testing::Test {
       }
     }
   }
+  ~TraceBench() override { std::filesystem::remove(file); }
   static void write(std::ostream& to, int i, const std::vector<int>& blocks) {
     to << nlohmann::json{{"timestamp", i * 700},
                          {"input_length", blocks.size() * 512},

@@ -128,9 +128,9 @@ class BlockIndex {
 
   // What that use says of the next one. Memory is given where marks are set alone, and a new entry
   // has the one of whoever had its number: whoever sets any sets all.
-  UseMark mark(BlockId id) const noexcept { return marks_[id.value].unpacked(); }
+  PackedMark mark(BlockId id) const noexcept { return marks_[id.value]; }
   UseClass use_class(BlockId id) const noexcept { return marks_[id.value].use(); }
-  void set_mark(BlockId id, const UseMark& mark) noexcept { marks_[id.value] = PackedMark(mark); }
+  void set_mark(BlockId id, PackedMark mark) noexcept { marks_[id.value] = mark; }
   void prefetch_mark(BlockId id) const noexcept { prefetch_memory(&marks_[id.value]); }
 
   // The key before this one in its prefix; zero for a prefix's first block.

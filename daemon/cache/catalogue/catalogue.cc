@@ -189,7 +189,7 @@ void Catalogue::relist() {
       for (const auto& [id, mark] : relisted_) {
         const Block& block = index_[id];
         if (block.tiers.has(tier) && block.holds[index_of(tier)] == 0)
-          list(id, tier).move_to(mark.use, id);
+          list(id, tier).move_to(mark.use(), id);
       }
     }
   }
@@ -280,7 +280,7 @@ bool Catalogue::note_use(std::span<const BlockId> prefix, UserId user, std::uint
   const std::uint64_t last = index_[prefix.back()].last_access;
   for (const BlockId id : prefix) {
     Block& block = index_[id];
-    if (hit_density_) index_.prefetch_mark(id);
+    if (hit_density_) hit_density_->prefetch(id);
     once = once && block.last_access != stamp;
     block.forked = block.forked || block.last_access > last;
     block.last_access = stamp;
@@ -302,7 +302,7 @@ void Catalogue::use(std::span<const BlockId> prefix, UserId user, std::uint64_t 
   // What names a block twice is no prefix, of which nothing can be learnt.
   if (!hit_density_ || !once) return;
   hit_density_->used(prefix, stamp, prompt.value_or(Prompt{}), prompt.has_value(),
-                     [this](BlockId id, const UseMark& mark) { relisted_.emplace_back(id, mark); });
+                     [this](BlockId id, PackedMark mark) { relisted_.emplace_back(id, mark); });
   relist();
 }
 

@@ -340,7 +340,7 @@ class Catalogue {
   Tenants tenants_;
   Namespaces namespaces_;
   std::array<Lists, kTiers> lists_;
-  std::vector<std::pair<BlockId, UseMark>> relisted_;  // kept for its memory
+  std::vector<std::pair<BlockId, PackedMark>> relisted_;  // kept for its memory
   struct Recent {
     Order order;
     ClassLists* lists = nullptr;

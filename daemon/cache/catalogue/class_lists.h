@@ -77,10 +77,10 @@ class ClassLists {
   }
   // From the last block of a prefix to its first: each that is in one of these lists becomes the
   // newest of the class of its mark, which it gets next.
-  void move_all(std::span<const std::pair<BlockId, UseMark>> to) noexcept {
+  void move_all(std::span<const std::pair<BlockId, PackedMark>> to) noexcept {
     each_run(
         to.size(), [&](std::size_t i) { return to[i].first; },
-        [&](std::size_t i) { return to[i].second.use; });
+        [&](std::size_t i) { return to[i].second.use(); });
   }
   // Makes the blocks of a prefix that are in these lists the newest of their classes, the first
   // newer than the last.

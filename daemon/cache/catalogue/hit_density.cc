@@ -48,10 +48,15 @@ const HitDensity::Use* HitDensity::use_of(std::uint64_t stamp) const noexcept {
   return use.stamp == static_cast<std::uint32_t>(stamp) ? &use : nullptr;
 }
 
-void HitDensity::play(const Key& key, const UseMark& mark) {
+void HitDensity::play(const Key& key, UseClass use) {
   for (Rivals& rivals : rivals_) {
-    if (rivals.samples(key)) rivals.use(key, mark.use, now_);
+    if (rivals.samples(key)) rivals.use(key, use, now_);
   }
+}
+
+void HitDensity::learn_again(const Key& key, PackedMark mark) {
+  if (sampled(key)) (void)rates_.used(key, now_);
+  learn(key, mark);
 }
 
 // ---- uses
@@ -63,7 +68,7 @@ void HitDensity::begin(BlockId last, std::uint64_t stamp, const Prompt& prompt) 
   use.at = now_;
   use.prompt_blocks = prompt.blocks;
   use.answer = use_class::answer(prompt.answer_tokens);
-  if (last != kNoBlock) use.mark = PackedMark(blocks_.mark(last));
+  if (last != kNoBlock) use.mark = blocks_.mark(last);
 }
 
 // Of each order, the last block of the use. What is held enters its order, and is noted, when it is
@@ -96,22 +101,22 @@ void HitDensity::came(BlockId id, BlockId parent, const Prompt& prompt) {
   const std::uint64_t stamp = blocks_[id].last_access;
   if (use_of(stamp) == nullptr) {
     begin(kNoBlock, stamp, prompt);
-    if (parent != kNoBlock) use_at(stamp).mark = PackedMark(blocks_.mark(parent));
+    if (parent != kNoBlock) use_at(stamp).mark = blocks_.mark(parent);
   }
   Use& use = use_at(stamp);
   // A lease says nothing of the answer.
   if (use.answer == 0) use.answer = use_class::answer(prompt.answer_tokens);
   const UseMark mark = mark_behind(use, id, prompt.block_tokens);
   if (parent != kNoBlock && mark.use != use_class::kLast) goes_on_behind(parent);
-  blocks_.set_mark(id, mark);
-  learn(blocks_[id].key, mark);
+  blocks_.set_mark(id, PackedMark(mark));
+  learn(blocks_[id].key, PackedMark(mark));
 }
 
 void HitDensity::goes_on_behind(BlockId parent) {
-  UseMark mark = blocks_.mark(parent);
+  UseMark mark = blocks_.mark(parent).unpacked();
   if (!mark.ends_prompt) return;
   mark.ends_prompt = false;
-  blocks_.set_mark(parent, mark);
+  blocks_.set_mark(parent, PackedMark(mark));
   if (sampled(blocks_[parent].key)) rates_.goes_on(blocks_[parent].key);
 }
 

@@ -21,6 +21,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "daemon/cache/catalogue/class_lists.h"
 #include "daemon/cache/policy/hit_rates.h"
@@ -53,14 +54,24 @@ class HitDensity {
     note_last(prefix, stamp);
     if (!learn) return;
     blocks_of_a_use_ += kOfTheLast * (static_cast<double>(prefix.size()) - blocks_of_a_use_);
-    constexpr std::size_t kAhead = 8;
     std::uint32_t turn = grown_turn(prefix, stamp, prompt);
+    find_learnt(prefix);
     for (std::size_t i = prefix.size(); i-- > 0;) {
-      if (i >= kAhead) prefetch_sample(prefix[i - kAhead / 2], prefix[i - kAhead]);
-      const UseMark mark = used_again(prefix[i], turn);
-      turn = mark.turn;
+      const PackedMark mark = blocks_.mark(prefix[i]).used_again(turn);
+      // Heads have had as many turns as what is behind them, at least.
+      turn = mark.turn();
+      if (!learnt_.empty() && learnt_.back() == i) {
+        learn_again(blocks_[prefix[i]].key, mark);
+        learnt_.pop_back();
+      }
       relist(prefix[i], mark);
     }
+  }
+  // Asks for what used() reads of a block first.
+  void prefetch(BlockId id) const noexcept {
+    blocks_.prefetch_mark(id);
+    const Key& key = blocks_[id].key;
+    if (sampled(key)) rates_.prefetch_bucket(key);
   }
   // The block is new, has its stamp, and is in no order yet; `parent` is before it in its prefix,
   // or kNoBlock. Of a prompt that was leased before, what was told then holds; of its answer, what
@@ -96,7 +107,7 @@ class HitDensity {
     return rates_.refreshed() ? rates_.chance(use, least_[index_of(tier)]) : 1;
   }
   const HitRates& rates() const noexcept { return rates_; }
-  UseMark mark(BlockId id) const noexcept { return blocks_.mark(id); }
+  UseMark mark(BlockId id) const noexcept { return blocks_.mark(id).unpacked(); }
   // Beside what each block takes.
   std::uint64_t fixed_bytes() const noexcept;
 
@@ -127,34 +138,32 @@ class HitDensity {
   const Use* use_of(std::uint64_t stamp) const noexcept;
   void begin(BlockId last, std::uint64_t stamp, const Prompt& prompt);
   void note_last(std::span<const BlockId> prefix, std::uint64_t stamp) noexcept;
-  // What is learnt of `soon` is asked for, and what finds that of the other, later one.
-  void prefetch_sample(BlockId soon, BlockId later) const noexcept {
-    const Key &key = blocks_[soon].key, &other = blocks_[later].key;
-    if (sampled(key)) rates_.prefetch_sample(key);
-    if (sampled(other)) rates_.prefetch_bucket(other);
+  // Of which blocks of a prefix anything is learnt: few. What is known of them is asked for.
+  void find_learnt(std::span<const BlockId> prefix) {
+    learnt_.clear();
+    for (std::uint32_t i = 0; i < prefix.size(); ++i) {
+      const Key& key = blocks_[prefix[i]].key;
+      if (!sampled(key) && !plays(key)) continue;
+      if (sampled(key)) rates_.prefetch_sample(key);
+      learnt_.push_back(i);
+    }
   }
   std::uint32_t grown_turn(std::span<const BlockId> prefix, std::uint64_t stamp,
                            const Prompt& prompt) const;
-  // Heads have had as many turns as what is behind them, at least.
-  UseMark used_again(BlockId id, std::uint32_t turn) {
-    const Key& key = blocks_[id].key;
-    UseMark mark = blocks_.mark(id);
-    mark.turn = static_cast<std::uint8_t>(
-        std::min(std::max(turn, mark.turn + 1U), std::uint32_t{UseMark::kTurnMax}));
-    mark.use = use_class::again(mark.turn);
-    if (sampled(key)) rates_.used(key, now_);
-    learn(key, mark);
-    return mark;
-  }
   UseMark mark_behind(Use& use, BlockId id, std::uint32_t block_tokens);
   static UseMark decided(const Use& use, std::uint32_t index, std::uint32_t block_tokens) noexcept;
   void goes_on_behind(BlockId parent);
   bool sampled(const Key& key) const noexcept { return rates_.samples(key); }
-  void learn(const Key& key, const UseMark& mark) {
-    if (sampled(key)) rates_.note(key, mark, now_);
-    if (rivals_play_) play(key, mark);
+  bool plays(const Key& key) const noexcept {
+    return rivals_play_ &&
+           std::ranges::any_of(rivals_, [&](const Rivals& each) { return each.samples(key); });
   }
-  void play(const Key& key, const UseMark& mark);
+  void learn(const Key& key, PackedMark mark) {
+    if (sampled(key)) rates_.note(key, mark.unpacked(), now_);
+    if (rivals_play_) play(key, mark.use());
+  }
+  void learn_again(const Key& key, PackedMark mark);
+  void play(const Key& key, UseClass use);
   BlockId last_of_its_use(BlockId id, Tier tier) const noexcept;
   BlockId goes_on(const ClassLists& lists, Tier tier) noexcept;
   BlockId least_dense(const ClassLists& lists, Tier tier);
@@ -172,6 +181,7 @@ class HitDensity {
   std::array<Going, kTiers> going_{};
   std::array<double, kTiers> least_{};  // densities at which blocks went of late
   double blocks_of_a_use_ = 0;          // in the mean, of late
+  std::vector<std::uint32_t> learnt_;   // places in a prefix; kept for its memory
   std::uint32_t now_ = 0;
 };
 

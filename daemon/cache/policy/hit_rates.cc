@@ -120,6 +120,7 @@ void HitRates::note(const Key& key, UseMark mark, std::uint32_t now) {
   first = static_cast<std::uint32_t>(end_ & (ring_.size() - 1));
   came_[mark.use][0] += 1;
   ++end_;
+  prefetch_memory(&bucket(sample(end_).key));  // what goes next, in a ring that is full
 }
 
 void HitRates::advance(std::uint32_t now) {

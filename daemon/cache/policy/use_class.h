@@ -71,17 +71,36 @@ class PackedMark {
  public:
   PackedMark() = default;
   explicit constexpr PackedMark(const UseMark& mark) noexcept
-      : bits_(static_cast<std::uint16_t>(mark.use | mark.turn << 8 |
+      : bits_(static_cast<std::uint16_t>(mark.use | std::uint32_t{mark.turn} << 8 |
                                          (mark.ends_prompt ? kEndsPrompt : 0))) {}
   constexpr UseMark unpacked() const noexcept {
-    return {use(), static_cast<std::uint8_t>(bits_ >> 8 & UseMark::kTurnMax),
-            (bits_ & kEndsPrompt) != 0};
+    return {use(), static_cast<std::uint8_t>(turn()), (bits_ & kEndsPrompt) != 0};
   }
   constexpr UseClass use() const noexcept { return static_cast<UseClass>(bits_ & 0xFF); }
+  // Of a block that has been used again now, as often as what is behind it at least, which has been
+  // `behind` times. It is in words from end to end: of a mark that was put together byte by byte a
+  // processor waits to read two at once.
+  constexpr PackedMark used_again(std::uint32_t behind) const noexcept {
+    const std::uint32_t turn =
+        std::min(std::max(behind, turn_of(bits_) + 1), std::uint32_t{UseMark::kTurnMax});
+    PackedMark mark;
+    mark.bits_ = static_cast<std::uint16_t>(kAgain[turn] | (bits_ & kEndsPrompt));
+    return mark;
+  }
+  constexpr std::uint32_t turn() const noexcept { return turn_of(bits_); }
 
  private:
-  static constexpr int kEndsPrompt = 1 << 12;
+  static constexpr std::uint32_t kEndsPrompt = 1 << 12;
   static_assert(UseMark::kTurnMax == 15);
+  static constexpr auto kAgain = [] {
+    std::array<std::uint16_t, UseMark::kTurnMax + 1> marks{};
+    for (std::uint32_t turn = 0; turn < marks.size(); ++turn)
+      marks[turn] = static_cast<std::uint16_t>(use_class::again(turn) | turn << 8);
+    return marks;
+  }();
+  static constexpr std::uint32_t turn_of(std::uint32_t bits) noexcept {
+    return bits >> 8 & UseMark::kTurnMax;
+  }
   std::uint16_t bits_ = 0;
 };
 
