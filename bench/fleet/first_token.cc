@@ -98,7 +98,9 @@ Loaded HostTime::arrive(const LookedUp& found, StoreLines& store) {
   // There is always a token to compute: the one before the answer.
   const double fresh = std::max(1.0, static_cast<double>(found.prompt_tokens) - hit);
   const double before = std::min(hit, static_cast<double>(found.prompt_tokens));
-  const double whole = compute + compute_s(before, fresh) + rates_.fixed_ms / 1e3;
+  const double fresh_s = compute_s(before, fresh);
+  const double whole = compute + fresh_s + rates_.fixed_ms / 1e3;
+  loaded.computed_in_s = std::max(loaded_at, gpu_at) + fresh_s - found.at_s;
   // What is computed of what was found is computed while the rest is loaded.
   queue_.push({std::max(known_at, loaded_at - compute), arrived_++, whole, found.at_s});
   queued_s_ += whole;
@@ -123,9 +125,11 @@ double HostTime::finish() {
   return gpu_free_at_;
 }
 
-std::uint64_t HostTime::write(double at_s, std::uint64_t blocks, StoreLines& store) {
+std::uint64_t HostTime::write(double at_s, std::uint64_t blocks, double over_s, StoreLines& store) {
   for (std::uint64_t n = 0; n < blocks; ++n) {
-    if (std::max(port_out_.backlog(at_s), store.writes.backlog(at_s)) > kWriteBacklogMax) return n;
+    const double comes_in_s = over_s * static_cast<double>(n + 1) / static_cast<double>(blocks);
+    const double backlog = std::max(port_out_.backlog(at_s), store.writes.backlog(at_s));
+    if (backlog - comes_in_s > kWriteBacklogMax) return n;
     port_out_.serve(at_s, port_block_s_);
     store.writes.serve(at_s, store_block_s_);
   }

@@ -53,6 +53,7 @@ struct LookedUp {
 };
 struct Loaded {
   std::uint64_t disk_blocks = 0, remote_blocks = 0;
+  double computed_in_s = 0;  // from the arrival, as far as that is known then
 };
 
 class HostTime {
@@ -65,9 +66,10 @@ class HostTime {
 
   // Times do not go back. What is loaded of what was found; the rest is computed.
   Loaded arrive(const LookedUp& found, StoreLines& store);
-  // How many of these blocks, one after the other, can be written to the shared store. What would
-  // wait too long for the port or for the store is dropped, with all behind it.
-  std::uint64_t write(double at_s, std::uint64_t blocks, StoreLines& store);
+  // How many of these blocks, which come to be one after the other within `over_s`, can be written
+  // to the shared store. What would wait too long for the port or for the store is dropped, with
+  // all behind it.
+  std::uint64_t write(double at_s, std::uint64_t blocks, double over_s, StoreLines& store);
   // No more requests come. When the last first token came.
   double finish();
   double busy_s() const noexcept { return busy_s_; }

@@ -101,7 +101,7 @@ class Fleet {
     found.remote_blocks = shared_ ? store_.find(std::span(keys_).subspan(local)) : 0;
     found.asked_remote = shared_ && local < keys_.size();
     const Loaded loaded = times_[host].arrive(found, lines_);
-    if (shared_) share(host, local, found.remote_blocks, at_s);
+    if (shared_) share(host, local, found.remote_blocks, at_s, loaded.computed_in_s);
 
     const std::uint64_t instead =
         found.disk_blocks - loaded.disk_blocks + found.remote_blocks - loaded.remote_blocks;
@@ -131,21 +131,23 @@ class Fleet {
             .disk_blocks = hits(Tier::disk)};
   }
 
-  // A block is written behind the one before it alone: else it would be of no use there.
-  void share(std::uint32_t host, std::uint64_t local, std::uint64_t remote, double at_s) {
+  // A block is written behind the one before it alone: else it would be of no use there. What is
+  // computed comes within `computed_in_s`; what the host has is there.
+  void share(std::uint32_t host, std::uint64_t local, std::uint64_t remote, double at_s,
+             double computed_in_s) {
     const std::span<const Key> keys(keys_);
     if (options_.remote_admission == RemoteAdmission::all) {
       const std::uint64_t fresh = keys.size() - local - remote;
-      const std::uint64_t written = write(host, fresh, at_s);
+      const std::uint64_t written = write(host, fresh, at_s, computed_in_s);
       return store_.use(keys.subspan(local, remote + written));
     }
     store_.use(keys.subspan(local, remote));
     const std::uint64_t there = store_.find(keys.first(local));
-    const std::uint64_t written = write(host, local - there, at_s);
+    const std::uint64_t written = write(host, local - there, at_s, 0);
     store_.use(keys.subspan(there, written));
   }
-  std::uint64_t write(std::uint32_t host, std::uint64_t blocks, double at_s) {
-    const std::uint64_t written = times_[host].write(at_s, blocks, lines_);
+  std::uint64_t write(std::uint32_t host, std::uint64_t blocks, double at_s, double over_s) {
+    const std::uint64_t written = times_[host].write(at_s, blocks, over_s, lines_);
     figures_.written_to_remote += written;
     figures_.dropped_writes += blocks - written;
     return written;
