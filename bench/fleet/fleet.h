@@ -78,6 +78,7 @@ struct FleetFigures {
   double share(std::uint64_t of) const noexcept {
     return static_cast<double>(of) / static_cast<double>(blocks);
   }
+  friend bool operator==(const FleetFigures&, const FleetFigures&) = default;
   std::uint64_t all_hits() const noexcept { return host_hits + disk_hits + remote_hits; }
 };
 

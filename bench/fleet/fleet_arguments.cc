@@ -23,7 +23,7 @@ const CLI::Range kBlockCounts(0.0, double{1U << 28});
 void add_byte_rate(CLI::App& command, const std::string& option, double& to,
                    const std::string& what, const std::string& shown) {
   command.add_option(option, to, what)
-      ->transform(CLI::AsSizeValue(false))
+      ->transform(CLI::AsSizeValue(true))
       ->check(CLI::Range(1e6, 1e15))
       ->default_str(shown);
 }
@@ -109,7 +109,7 @@ void add_remote(CLI::App& command, FleetRun& run) {
       .add_option("--network-rate", run.network_bytes_per_s,
                   "Bytes a second of a host's port, each way; may be given again")
       ->allow_extra_args(false)
-      ->transform(CLI::AsSizeValue(false))
+      ->transform(CLI::AsSizeValue(true))
       ->check(CLI::Range(1e6, 1e15))
       ->default_str("3GB");
   command
