@@ -24,6 +24,10 @@ void Report::print(bool json) const {
     std::printf("%s\n", list.dump(2).c_str());
     return;
   }
+  if (!shown_.empty()) {
+    std::printf("%s", shown_.c_str());
+    return;
+  }
   std::size_t width = 4;
   for (const Row& row : rows_) width = std::max(width, row.name.size());
   const int name_width = static_cast<int>(width);

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 
+#include "bench/fleet/fleet_command.h"
 #include "bench/support/program.h"
 #include "bench/tiers/commands.h"
 
@@ -33,9 +34,14 @@ Examples:
   kvtier-bench trace --trace requests.jsonl --blocks 2000 --blocks 20000 --json
       What caches of 2,000 and of 20,000 blocks have of a trace, by policy, and what the best could have. A line of
       it is {"timestamp": ms, "input_length": tokens, "output_length": tokens, "hash_ids": [block, ...]}.
+  kvtier-bench fleet --trace requests.jsonl --hosts 16 --blocks 1250 --remote-blocks 0 --remote-blocks 50000
+      The trace over 16 hosts: what they hit and when first tokens come, by routing, without and with a store that
+      all share (docs/fleet.md).
+  kvtier-bench fleet --trace requests.jsonl --hosts 1000 --copies 62 --routing session --routing cache --json
+      A fleet of 1,000 for 62 times as many users.
 
 A row's limit is what the figure is held against: the bare loop, the smaller index, the idle daemon, the
-client alone or a fixed bound; the ratio is value / limit.
+client alone, the fleet without a shared store or a fixed bound; the ratio is value / limit.
 
 Exit status: 0 measured; 1 it could not be measured; 2 usage.
 )";
@@ -49,6 +55,7 @@ struct Arguments {
   LookupOptions lookup;
   ClientsOptions clients;
   TraceOptions trace;
+  FleetRun fleet;
 };
 
 // Of what is a number of bytes by then.
@@ -260,7 +267,8 @@ int run(int argc, char** argv) {
   auto* lookup = add_lookup(app, arguments.lookup);
   auto* clients = add_clients(app, arguments.clients);
   auto* trace = add_trace(app, arguments.trace);
-  for (auto* command : {disk, age, index, turnover, rebuild, lookup, clients, trace})
+  auto* fleet = add_fleet(app, arguments.fleet);
+  for (auto* command : {disk, age, index, turnover, rebuild, lookup, clients, trace, fleet})
     command->footer(kExamples);
   return run_program(app, argc, argv, [&](Report& report) {
     if (*disk) measure_disk(arguments.disk, report);
@@ -271,6 +279,7 @@ int run(int argc, char** argv) {
     if (*lookup) measure_lookup(arguments.lookup, report);
     if (*clients) measure_clients(arguments.clients, report);
     if (*trace) measure_trace(arguments.trace, report);
+    if (*fleet) measure_fleet(arguments.fleet, report);
   });
 }
 

@@ -57,26 +57,39 @@ ReplayCache::ReplayCache(const ReplayOptions& options, DirectoryWriter directory
       directory_(std::move(directory)),
       catalogue_(blocks_max, directory_, Tenants(), options.policy) {}
 
-void ReplayCache::set_keys(const TracedRequest& request) {
-  keys_.clear();
+void ReplayCache::set_keys(const TracedRequest& request, std::uint64_t copy,
+                           std::vector<Key>& keys) const {
+  keys.clear();
   Key parent;
   for (const std::uint64_t block : request.blocks) {
-    const std::array<std::uint64_t, 2> digest{block, 0};
+    const std::array<std::uint64_t, 2> digest{block, copy};
     parent = chain_key(ns_id_, parent, sizeof digest, std::as_bytes(std::span(digest)));
-    keys_.push_back(parent);
+    keys.push_back(parent);
   }
-  ids_.resize(keys_.size());
+}
+
+void ReplayCache::on_block(std::function<void(const Key&, bool)> told) {
+  catalogue_.on_published = [this, told = std::move(told)](BlockId id, TierSet tiers) {
+    told(catalogue_.block(id).key, !tiers.empty());
+  };
 }
 
 void ReplayCache::request(const TracedRequest& request) {
-  const auto second = static_cast<std::uint32_t>(request.at_ms / 1000) + 1;
+  set_keys(request, 0, own_keys_);
+  this->request(own_keys_, request.output_tokens, request.at_ms);
+}
+
+void ReplayCache::request(std::span<const Key> keys, std::uint32_t output_tokens,
+                          std::uint64_t at_ms) {
+  const auto second = static_cast<std::uint32_t>(at_ms / 1000) + 1;
   if (second != second_) {
     catalogue_.pass_time(second_ = second);
     budget_.step();
   }
-  set_keys(request);
+  keys_ = keys;
+  ids_.resize(keys_.size());
   const Prompt prompt{static_cast<std::uint32_t>(keys_.size()), block_tokens_,
-                      options_.answers_told ? request.output_tokens : 0};
+                      options_.answers_told ? output_tokens : 0};
   const std::size_t known = lease(prompt);
   for (std::size_t i = known; i < keys_.size(); ++i) commit(i, prompt);
   release(known);

@@ -2,7 +2,9 @@
 // BlockCache's order, but at once, for nothing is read, written or copied.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "daemon/cache/catalogue/catalogue.h"
@@ -18,12 +20,18 @@ class ReplayCache {
                                                      const ReplayOptions& options);
 
   void request(const TracedRequest& request);
+  // The same of a request whose keys are known, at another time: caches of one trace have equal
+  // keys.
+  void request(std::span<const Key> keys, std::uint32_t output_tokens, std::uint64_t at_ms);
+  // The keys of a prompt. What two copies of a trace ask for has nothing in common.
+  void set_keys(const TracedRequest& request, std::uint64_t copy, std::vector<Key>& keys) const;
+  // Told of every block that comes to be in a tier, and of each that is in none any more.
+  void on_block(std::function<void(const Key&, bool there)> told);
   const Replayed& replayed() const noexcept { return replayed_; }
   const Catalogue& catalogue() const noexcept { return catalogue_; }
 
  private:
   ReplayCache(const ReplayOptions& options, DirectoryWriter directory, std::uint32_t blocks_max);
-  void set_keys(const TracedRequest& request);
   std::size_t lease(const Prompt& prompt);
   void commit(std::size_t index, const Prompt& prompt);
   void release(std::size_t known);
@@ -43,7 +51,8 @@ class ReplayCache {
   Replayed replayed_;
   WriteBudget budget_;  // of blocks
   // Of the prompt.
-  std::vector<Key> keys_;
+  std::vector<Key> own_keys_;
+  std::span<const Key> keys_;
   std::vector<BlockId> ids_;
 };
 
