@@ -36,6 +36,7 @@ ARROWS = {
     "storage/device/": ["core/"],
     "storage/index/": ["core/", "storage/memory/", "storage/device/"],
     "storage/store/": ["core/", "storage/"],
+    "storage/remote/": ["core/", "storage/memory/", "storage/index/"],
     # The daemon: each may include those above it.
     "daemon/limits.h": ["core/"],
     "daemon/telemetry.h": ["core/"],
