@@ -123,7 +123,7 @@ void CommandLine::add_key(CLI::App& command, const std::string& with, bool requi
 void CommandLine::add_tiers(CLI::App& command, const std::string& what) {
   command.add_option("--tier", arguments_.text.tiers, what + "; may be given again")
       ->allow_extra_args(false)
-      ->check(CLI::IsMember({"device", "host", "disk"}));
+      ->check(CLI::IsMember({"device", "host", "disk", "remote"}));
 }
 
 void CommandLine::add_looking() {
@@ -201,6 +201,22 @@ void CommandLine::add_keeping() {
   add_filter(unpin);
   add_tiers(unpin, "Only in this tier");
   unpin.add_flag("--all", arguments_.all, "Every pin");
+
+  CLI::App& push = add(
+      "push",
+      "Write blocks of host memory to the remote tier; needs KEY, --namespace, --model or --all",
+      "\nWhatever [remote] admission is. Ends when all of them are there, or were given up.\n" +
+          std::string(kFilterNote) +
+          examples("  kvtierctl push --all --used 10m\n"
+                   "      What came or was used within the last ten minutes.\n"
+                   "  kvtierctl push --model llama\n"));
+  add_key(push, "ancestors");
+  add_filter(push);
+  push.add_option("--used", arguments_.text.lifetime,
+                  "Only what came or was used within this time: 90s, 15m, 2h or 7d")
+      ->type_name("TIME")
+      ->check(is_duration);
+  push.add_flag("--all", arguments_.all, "Every block");
 
   CLI::App& quota =
       add("quota", "What each tenant uses and may use",
@@ -335,6 +351,8 @@ void CommandLine::finish() {
     throw CLI::ValidationError("pin", "say what: KEY, --namespace or --model");
   if (command_ == "unpin" && a.all == chosen)
     throw CLI::ValidationError("unpin", "say what: KEY, --namespace, --model, or --all alone");
+  if (command_ == "push" && a.all == chosen)
+    throw CLI::ValidationError("push", "say what: KEY, --namespace, --model, or --all alone");
   if (command_ == "invalidate" && !chosen)
     throw CLI::ValidationError("invalidate", "say what: MODEL, or --namespace");
   if (command_ == "quota" && !a.tenant.empty() && a.quotas.empty())

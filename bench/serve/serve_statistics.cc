@@ -26,7 +26,7 @@ Summary summarise(const Pass& pass) {
     }
     summary.prompt_tokens += served.usage.prompt_tokens;
     summary.own_pages_tokens += served.usage.cached_local;
-    for (std::size_t i = 0; i < kTiers; ++i) {
+    for (std::size_t i = 0; i < kTiersWithRemote; ++i) {
       summary.tier_tokens[i] += served.usage.cached_tiers[i];
     }
   }
