@@ -307,7 +307,8 @@ void RedisNode::check_silence(Lane& lane) {
   if (!lane.connection.is_open()) return;
   if (!lane.ready) {
     if (context_.now - lane.since > kRemoteConnectTime)
-      fail(lane, "does not take connections; look whether it hangs");
+      fail(lane, lane.connected ? "does not answer; look whether it hangs"
+                                : "does not take connections; look whether it is there");
     return;
   }
   const auto since = lane.connection.silent_since();
@@ -451,7 +452,8 @@ std::size_t RedisNode::polled(const pollfd* found) {
     const auto received = lane.connection.receive(answered, context_.now);
     for (auto& [operation, answer] : answered) {
       if (operation->is_own()) {
-        take_own(lane, *operation, std::move(answer));
+        // What follows a greeting that failed says less than it.
+        if (lane.connection.is_open()) take_own(lane, *operation, std::move(answer));
       } else if (!operation->finished) {
         owner_.answered(*this, std::move(operation), std::move(answer));
       }
