@@ -120,10 +120,12 @@ void CommandLine::add_key(CLI::App& command, const std::string& with, bool requi
       ->check(CLI::IsMember({"none", "ancestors", "descendants"}));
 }
 
-void CommandLine::add_tiers(CLI::App& command, const std::string& what) {
+void CommandLine::add_tiers(CLI::App& command, const std::string& what, bool remote_too) {
+  std::vector<std::string> names{"device", "host", "disk"};
+  if (remote_too) names.push_back("remote");
   command.add_option("--tier", arguments_.text.tiers, what + "; may be given again")
       ->allow_extra_args(false)
-      ->check(CLI::IsMember({"device", "host", "disk", "remote"}));
+      ->check(CLI::IsMember(names));
 }
 
 void CommandLine::add_looking() {
@@ -187,7 +189,7 @@ void CommandLine::add_keeping() {
               "      What a model has on disk now stays there for a week.\n"));
   add_key(pin, "ancestors");
   add_filter(pin);
-  add_tiers(pin, "Only in this tier");
+  add_tiers(pin, "Only in this tier", false);
   pin.add_option("--for", arguments_.text.lifetime, "How long: 90s, 15m, 2h or 7d; at most 30d")
       ->type_name("TIME")
       ->check(is_duration)
@@ -199,7 +201,7 @@ void CommandLine::add_keeping() {
                                  "  kvtierctl unpin --all\n"));
   add_key(unpin, "ancestors");
   add_filter(unpin);
-  add_tiers(unpin, "Only in this tier");
+  add_tiers(unpin, "Only in this tier", false);
   unpin.add_flag("--all", arguments_.all, "Every pin");
 
   CLI::App& push = add(
@@ -324,9 +326,11 @@ void CommandLine::finish() {
       {"descendants", Selection::Around::descendants}};
   if (a.text.with.empty()) a.text.with = command_ == "drop" ? "descendants" : "ancestors";
   a.what.around = kAround.at(a.text.with);
-  for (const Tier tier : kAllTiers) {
+  for (const Tier tier : kAllTiersWithRemote) {
     if (std::ranges::find(a.text.tiers, name(tier)) != a.text.tiers.end())
       a.tiers = a.tiers.with(tier);
+  }
+  for (const Tier tier : kAllTiers) {
     const std::string& quota = a.text.quotas[index_of(tier)];
     if (!quota.empty()) a.quotas.push_back({tier, parse_size(quota).value()});
   }

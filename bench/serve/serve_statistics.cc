@@ -56,6 +56,7 @@ void add_rows(Report& report, const std::string& name, const Summary& summary) {
   share("hbm", summary.tier_tokens[index_of(Tier::device)]);
   share("host", summary.tier_tokens[index_of(Tier::host)]);
   share("nvme", summary.tier_tokens[index_of(Tier::disk)]);
+  share("remote", summary.tier_tokens[index_of(Tier::remote)]);
   share("computed", summary.computed_tokens());
 }
 

@@ -1,5 +1,5 @@
-// A real redis-server as a child process, on a unix socket in a directory of its own. Where there is
-// none, the test is skipped.
+// A real redis-server as a child process, on a unix socket in a directory of its own. Where there
+// is none, the test is skipped.
 #pragma once
 
 #include <fcntl.h>

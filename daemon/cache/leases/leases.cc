@@ -87,9 +87,7 @@ Leases::Grant Leases::lease(SessionId session, std::uint16_t ns, std::span<const
   if (disk_.minds_use()) {
     for (const BlockId id : prefix) disk_.seen_again(id);
   }
-  if (remote_.writes().minds_use()) {
-    for (const BlockId id : prefix) remote_.writes().seen_again(id);
-  }
+  remote_.writes().seen_again(prefix);
   return grant;
 }
 

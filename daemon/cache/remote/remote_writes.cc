@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/points.h"
@@ -11,6 +12,8 @@ namespace {
 
 // Blocks that go with one that follows them, as in WriteThrough.
 constexpr std::size_t kGoAlongMax = 64;
+// After a write that the store refused: its queue is full, or its budget spent.
+constexpr std::chrono::milliseconds kPause{50};
 
 }  // namespace
 
@@ -20,8 +23,14 @@ void RemoteWrites::committed(BlockId id) {
   if (store_ != nullptr && options_.admission == RemoteAdmission::all) offer(id);
 }
 
-void RemoteWrites::seen_again(BlockId id) {
-  if (minds_use()) offer(id);
+void RemoteWrites::seen_again(std::span<const BlockId> prefix) {
+  if (!minds_use()) return;
+  const auto stays = std::ranges::find_if(prefix, [this](BlockId id) { return !offer(id); });
+  if (stays == prefix.end()) return;
+  for (auto behind = stays + 1; behind != prefix.end(); ++behind) {
+    const TierSet tiers = catalogue_.block(*behind).tiers;
+    if (tiers.has(Tier::host) && !tiers.has(Tier::remote)) drop(RemoteDrop::parent);
+  }
 }
 
 bool RemoteWrites::push(BlockId id) {
@@ -50,6 +59,7 @@ bool RemoteWrites::offer(BlockId id) {
 // Sets `gathered_`, or says why the block cannot be written.
 std::optional<RemoteDrop> RemoteWrites::gather(BlockId id) {
   if (!knowledge_.writable()) return RemoteDrop::offline;
+  if (options_.now() < paused_until_) return RemoteDrop::refused;
   const std::uint64_t bytes = catalogue_.record_bytes(id);
   gathered_.clear();
   for (BlockId at = id;;) {
@@ -130,6 +140,7 @@ void RemoteWrites::submit(BlockId id) {
     if (sent) return;
     writing_.erase(id.value);
     why = sent.error().code == Errc::unavailable ? RemoteDrop::offline : RemoteDrop::refused;
+    paused_until_ = options_.now() + kPause;
   }
   drop(*why);
   let_go(id);

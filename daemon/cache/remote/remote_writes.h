@@ -12,6 +12,7 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <span>
 #include <unordered_set>
 #include <vector>
 
@@ -33,8 +34,11 @@ class RemoteWrites {
 
   // The block, which has a host placement, was committed.
   void committed(BlockId id);
-  // The block was leased or committed again; those before it in its prefix first.
-  void seen_again(BlockId id);
+  // The block was committed again.
+  void seen_again(BlockId id) { seen_again(std::span(&id, 1)); }
+  // Leading blocks of a prefix, or some that follow one another in it, were used again. With the
+  // first that cannot go none behind it goes.
+  void seen_again(std::span<const BlockId> prefix);
   // Whether seen_again() does anything for any block.
   bool minds_use() const noexcept {
     return store_ != nullptr && options_.admission != RemoteAdmission::warm;
@@ -76,6 +80,7 @@ class RemoteWrites {
   std::unordered_set<std::uint32_t> under_way_;  // these, and those that wait
   std::uint64_t queued_bytes_ = 0;
   bool pumping_ = false;
+  std::chrono::steady_clock::time_point paused_until_{};  // the store has refused one
   std::vector<BlockId> gathered_;  // what goes with a block, the last of the prefix first
 };
 
