@@ -120,10 +120,12 @@ void CommandLine::add_key(CLI::App& command, const std::string& with, bool requi
       ->check(CLI::IsMember({"none", "ancestors", "descendants"}));
 }
 
-void CommandLine::add_tiers(CLI::App& command, const std::string& what) {
+void CommandLine::add_tiers(CLI::App& command, const std::string& what, bool remote_too) {
+  std::vector<std::string> names{"device", "host", "disk"};
+  if (remote_too) names.push_back("remote");
   command.add_option("--tier", arguments_.text.tiers, what + "; may be given again")
       ->allow_extra_args(false)
-      ->check(CLI::IsMember({"device", "host", "disk"}));
+      ->check(CLI::IsMember(names));
 }
 
 void CommandLine::add_looking() {
@@ -187,7 +189,7 @@ void CommandLine::add_keeping() {
               "      What a model has on disk now stays there for a week.\n"));
   add_key(pin, "ancestors");
   add_filter(pin);
-  add_tiers(pin, "Only in this tier");
+  add_tiers(pin, "Only in this tier", false);
   pin.add_option("--for", arguments_.text.lifetime, "How long: 90s, 15m, 2h or 7d; at most 30d")
       ->type_name("TIME")
       ->check(is_duration)
@@ -199,8 +201,24 @@ void CommandLine::add_keeping() {
                                  "  kvtierctl unpin --all\n"));
   add_key(unpin, "ancestors");
   add_filter(unpin);
-  add_tiers(unpin, "Only in this tier");
+  add_tiers(unpin, "Only in this tier", false);
   unpin.add_flag("--all", arguments_.all, "Every pin");
+
+  CLI::App& push = add(
+      "push",
+      "Write blocks of host memory to the remote tier; needs KEY, --namespace, --model or --all",
+      "\nWhatever [remote] admission is. Ends when all of them are there, or were given up.\n" +
+          std::string(kFilterNote) +
+          examples("  kvtierctl push --all --used 10m\n"
+                   "      What came or was used within the last ten minutes.\n"
+                   "  kvtierctl push --model llama\n"));
+  add_key(push, "ancestors");
+  add_filter(push);
+  push.add_option("--used", arguments_.text.lifetime,
+                  "Only what came or was used within this time: 90s, 15m, 2h or 7d")
+      ->type_name("TIME")
+      ->check(is_duration);
+  push.add_flag("--all", arguments_.all, "Every block");
 
   CLI::App& quota =
       add("quota", "What each tenant uses and may use",
@@ -308,9 +326,11 @@ void CommandLine::finish() {
       {"descendants", Selection::Around::descendants}};
   if (a.text.with.empty()) a.text.with = command_ == "drop" ? "descendants" : "ancestors";
   a.what.around = kAround.at(a.text.with);
-  for (const Tier tier : kAllTiers) {
+  for (const Tier tier : kAllTiersWithRemote) {
     if (std::ranges::find(a.text.tiers, name(tier)) != a.text.tiers.end())
       a.tiers = a.tiers.with(tier);
+  }
+  for (const Tier tier : kAllTiers) {
     const std::string& quota = a.text.quotas[index_of(tier)];
     if (!quota.empty()) a.quotas.push_back({tier, parse_size(quota).value()});
   }
@@ -335,6 +355,8 @@ void CommandLine::finish() {
     throw CLI::ValidationError("pin", "say what: KEY, --namespace or --model");
   if (command_ == "unpin" && a.all == chosen)
     throw CLI::ValidationError("unpin", "say what: KEY, --namespace, --model, or --all alone");
+  if (command_ == "push" && a.all == chosen)
+    throw CLI::ValidationError("push", "say what: KEY, --namespace, --model, or --all alone");
   if (command_ == "invalidate" && !chosen)
     throw CLI::ValidationError("invalidate", "say what: MODEL, or --namespace");
   if (command_ == "quota" && !a.tenant.empty() && a.quotas.empty())

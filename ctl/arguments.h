@@ -50,7 +50,7 @@ class CommandLine {
   void add_checking();
   void add_filter(CLI::App& command);
   void add_key(CLI::App& command, const std::string& with, bool required = false);
-  void add_tiers(CLI::App& command, const std::string& what);
+  void add_tiers(CLI::App& command, const std::string& what, bool remote_too = true);
   void finish();
 
   Arguments& arguments_;

@@ -249,6 +249,22 @@ Result<Json> unpin(const Target& target, const Selection& what, TierSet tiers) {
       });
 }
 
+Result<Json> push(const Target& target, const Selection& what, std::chrono::seconds used_within) {
+  return ask(
+      target,
+      [&](wire::Message::Builder m) {
+        auto request = m.initPush();
+        fill_selection(request.initSelection(), what);
+        request.setUsedWithinS(static_cast<std::uint32_t>(used_within.count()));
+      },
+      [](wire::Message::Reader m, Json& json) {
+        if (!m.isPushed()) return false;
+        json["blocks_remote"] = m.getPushed().getBlocks();
+        json["blocks_left"] = m.getPushed().getLeft();
+        return true;
+      });
+}
+
 Result<Json> invalidate(const Target& target, const Filter& filter) {
   return ask(
       target, [&](wire::Message::Builder m) { fill_filter(m.initInvalidate(), filter); },

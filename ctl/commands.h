@@ -70,6 +70,9 @@ struct PinOptions {
 Result<Json> pin(const Target& target, const PinOptions& options);
 Result<Json> unpin(const Target& target, const Selection& what, TierSet tiers);
 
+// To the remote tier, what came or was used within this time; 0: all.
+Result<Json> push(const Target& target, const Selection& what, std::chrono::seconds used_within);
+
 Result<Json> invalidate(const Target& target, const Filter& filter);
 Result<Json> flush(const Target& target);
 

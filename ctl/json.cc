@@ -21,12 +21,12 @@ std::string hex(capnp::Data::Reader data) {
 }
 
 std::string tier_name(std::uint8_t tier) {
-  return tier < kTiers ? name(static_cast<Tier>(tier)) : "tier " + std::to_string(tier);
+  return tier < kTiersWithRemote ? name(static_cast<Tier>(tier)) : "tier " + std::to_string(tier);
 }
 
 Json tiers_of(std::uint8_t bits) {
   Json tiers = Json::array();
-  for (const Tier tier : kAllTiers) {
+  for (const Tier tier : kAllTiersWithRemote) {
     if (TierSet{bits}.has(tier)) tiers.push_back(name(tier));
   }
   return tiers;
@@ -132,6 +132,35 @@ Json events_of(wire::Status::Reader status) {
   return json;
 }
 
+// Null where there is none.
+Json remote_of(wire::Status::Reader status) {
+  if (!status.hasRemote()) return {};
+  const auto remote = status.getRemote();
+  Json json;
+  json["url"] = text_of(remote.getUrl());
+  json["state"] = text_of(remote.getState());
+  json["online"] = remote.getOnline();
+  json["why"] = text_of(remote.getWhy());
+  json["blocks"] = remote.getBlocks();
+  json["only_there_blocks"] = remote.getOnlyThere();
+  json["hits"] = remote.getHits();
+  json["hit_bytes"] = remote.getHitBytes();
+  json["lookups"] = remote.getLookups();
+  json["late_lookups"] = remote.getLookupsLate();
+  json["found_blocks"] = remote.getFound();
+  json["blocks_read"] = remote.getBlocksRead();
+  json["bytes_read"] = remote.getBytesRead();
+  json["blocks_written"] = remote.getBlocksWritten();
+  json["bytes_written"] = remote.getBytesWritten();
+  json["stale_blocks"] = remote.getGone();
+  json["corrupt"] = remote.getCorrupt();
+  json["late"] = remote.getLate();
+  json["dropped_writes"] = remote.getDroppedWrites();
+  json["write_queue_blocks"] = remote.getQueuedBlocks();
+  json["connections"] = remote.getConnections();
+  return json;
+}
+
 Json to_json(wire::ScrubReport::Pass::Reader pass) {
   Json json;
   json["records"] = pass.getRecords();
@@ -147,7 +176,7 @@ Json to_json(wire::ScrubReport::Pass::Reader pass) {
 // By tier; null where there is no bound.
 Json bytes_by_tier(capnp::List<std::uint64_t>::Reader bytes) {
   Json json = Json::object();
-  for (unsigned t = 0; t < std::min<unsigned>(bytes.size(), kTiers); ++t) {
+  for (unsigned t = 0; t < std::min<unsigned>(bytes.size(), kTiersWithRemote); ++t) {
     const bool bound = bytes[t] != ~std::uint64_t{0};
     json[name(static_cast<Tier>(t))] = bound ? Json(bytes[t]) : Json();
   }
@@ -206,7 +235,7 @@ Json to_json(wire::Status::Reader status) {
   json["reserved_slots"] = status.getReservedSlots();
   json["quarantined_slots"] = status.getQuarantinedSlots();
   json["looked_up"] = status.getLookedUp();
-  json["hits"] = hits;
+  json["hits"] = hits + status.getRemote().getHits();
   json["misses"] = status.getMisses();
   json["faults"] = status.getFaults();
   json["dropped_write_backs"] = status.getDroppedWriteBacks();
@@ -218,6 +247,7 @@ Json to_json(wire::Status::Reader status) {
   json["hints"] = hints_of(status);
   json["prefetching_blocks"] = status.getPrefetching();
   json["events"] = events_of(status);
+  json["remote"] = remote_of(status);
   json["tenants"] = Json::array();
   for (const auto tenant : status.getTenants()) json["tenants"].push_back(to_json(tenant));
   json["peers"] = Json::array();

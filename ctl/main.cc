@@ -58,6 +58,7 @@ int run(int argc, char** argv) {
   if (command == "inspect") return print(inspect(target, *a.what.key, a.verify), a, render_inspect);
   if (command == "pin") return print(pin(target, {a.what, a.tiers, a.lifetime}), a, render_pin);
   if (command == "unpin") return print(unpin(target, a.what, a.tiers), a, render_unpin);
+  if (command == "push") return print(push(target, a.what, a.lifetime), a, render_push);
   if (command == "drop") return print(drop(target, {a.what, a.tiers, a.force}), a, render_drop);
   if (command == "invalidate") return print(invalidate(target, a.what.in), a, render_invalidate);
   if (command == "flush") return print(flush(target), a, render_flush);

@@ -106,6 +106,30 @@ std::string render_events(const Json& events) {
          number(events["lost"]) + " changes lost and made up for";
 }
 
+std::string render_remote(const Json& remote) {
+  Table table({{"REMOTE"},
+               {"STATE"},
+               {"KNOWN", true},
+               {"ONLY THERE", true},
+               {"HITS", true},
+               {"LOOKUPS", true},
+               {"LATE", true},
+               {"FOUND", true},
+               {"READ", true},
+               {"WRITTEN", true},
+               {"DROPPED", true},
+               {"GONE", true},
+               {"CORRUPT", true},
+               {"WHY"}});
+  table.add({remote["url"], remote["state"], number(remote["blocks"]),
+             number(remote["only_there_blocks"]), number(remote["hits"]), number(remote["lookups"]),
+             number(remote["late_lookups"]), number(remote["found_blocks"]),
+             bytes(remote["bytes_read"]), bytes(remote["bytes_written"]),
+             number(remote["dropped_writes"]), number(remote["stale_blocks"]),
+             number(remote["corrupt"]), remote["why"]});
+  return table.text();
+}
+
 // "prefetch 12 taken, 3 already; keep 5 taken", as far as any came.
 std::string render_hints(const Json& hints) {
   std::string text;
@@ -241,6 +265,7 @@ std::string render_status(const Json& s) {
   out += "\n" + render_tiers(s["tiers"]);
   if (!s["gpus"].empty()) out += "\n" + render_gpus(s["gpus"]);
   if (!s["disks"].empty()) out += "\n" + render_disks(s["disks"]);
+  if (!s["remote"].is_null()) out += "\n" + render_remote(s["remote"]);
   if (s["tenants"].size() > 1) out += "\n" + render_tenants(s["tenants"]);
   if (!s["peers"].empty()) out += "\n" + render_peers(s["peers"]);
   return out;

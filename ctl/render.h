@@ -16,6 +16,7 @@ std::string render_sessions(const Json& sessions);
 std::string render_drop(const Json& dropped);
 std::string render_pin(const Json& pinned);
 std::string render_unpin(const Json& unpinned);
+std::string render_push(const Json& pushed);
 std::string render_invalidate(const Json& invalidated);
 std::string render_flush(const Json& flushed);
 std::string render_quotas(const Json& quotas);

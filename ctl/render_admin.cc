@@ -133,6 +133,16 @@ std::string render_unpin(const Json& unpinned) {
   return counted(of(unpinned, "blocks_unpinned"), "block") + " unpinned\n";
 }
 
+std::string render_push(const Json& pushed) {
+  std::string out = counted(of(pushed, "blocks_remote"), "block") + " in the remote tier\n";
+  if (const auto left = of(pushed, "blocks_left"); left != 0) {
+    out += counted(left, "block") +
+           " not: not in host memory, kept on this host, or refused (kvtierctl status says what is "
+           "wrong)\n";
+  }
+  return out;
+}
+
 std::string render_invalidate(const Json& invalidated) {
   std::string out = counted(invalidated["namespaces"].size(), "namespace") + " closed, " +
                     counted(of(invalidated, "blocks_dropped"), "block") + " dropped, " +

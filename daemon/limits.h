@@ -48,7 +48,15 @@ inline constexpr std::uint32_t kReleasesMax = kLeasesPerSessionMax;  // in one m
 inline constexpr std::uint32_t kLookedUpMax = 1U << 24;              // blocks of one prompt
 inline constexpr std::uint32_t kFlushesPerSessionMax = 16;
 inline constexpr std::uint32_t kSessionOutputBytesMax = 16U << 20;
-inline constexpr std::uint32_t kReadsWaitingMax = 16384;      // blocks on their way from disk
+inline constexpr std::uint32_t kReadsWaitingMax = 16384;  // blocks on their way from disk
+// The remote tier: questions under way, those who wait for one, and keys that were not there of
+// late.
+inline constexpr std::uint32_t kRemoteLookupsMax = 128;
+inline constexpr std::uint32_t kRemoteWaitingMax = 256;
+inline constexpr std::chrono::seconds kPushWaitMax{300};  // of a push by an administrator
+inline constexpr std::uint32_t kRemoteAbsentMax = 1U << 16;
+inline constexpr std::uint32_t kRemoteKnownMax = 1U << 24;    // blocks known to be there alone
+inline constexpr std::uint32_t kRemoteWriteQueueMax = 4096;   // blocks waiting for it
 inline constexpr std::uint32_t kWriteThroughQueueMax = 4096;  // blocks waiting for the disk
 // Stamps of blocks on disk that were used: seconds between two rounds of handing them to the
 // stores, how many are gathered until then, and how many are handed over in a turn.

@@ -91,11 +91,13 @@ constexpr std::uint64_t evictions(const Removals& by) noexcept {
 // was looked up is the sum, so a block cannot be counted twice without having been looked up twice.
 // A block counts once its fate is known: a miss at once, a leased block when its lease ends.
 struct Lookups {
-  std::array<std::uint64_t, kTiers> hits{};  // by the tier that had it
+  std::array<std::uint64_t, kTiersWithRemote> hits{};  // by the tier that had it
   std::uint64_t misses = 0;
-  std::uint64_t looked_up() const noexcept { return hits[0] + hits[1] + hits[2] + misses; }
+  std::uint64_t looked_up() const noexcept {
+    return hits[0] + hits[1] + hits[2] + hits[3] + misses;
+  }
   Lookups& operator+=(const Lookups& other) noexcept {
-    for (std::size_t t = 0; t < kTiers; ++t) hits[t] += other.hits[t];
+    for (std::size_t t = 0; t < hits.size(); ++t) hits[t] += other.hits[t];
     misses += other.misses;
     return *this;
   }

@@ -27,6 +27,7 @@ import zmq
 
 END = 2**64 - 1
 REMEMBERED_MAX = 1_000_000  # blocks whose tokens are kept in mind, whether a host has them or not
+REMOTE = "REMOTE"  # the medium of the store that hosts share
 BODY_BYTES_MAX = 64 << 20
 
 
@@ -59,7 +60,7 @@ class Prefixes:
             if event["type"] == "AllBlocksCleared":
                 self.media.clear()
             elif event["type"] == "BlockRemoved":
-                for block in event["block_hashes"]:
+                for block in event["block_hashes"] if event["medium"] != REMOTE else []:
                     media = self.media.get(block, set())
                     media.discard(event["medium"])
                     if not media:
@@ -71,6 +72,8 @@ class Prefixes:
         return self.model is None or self.model == (model.rpartition("@")[0] or model)
 
     def store(self, event):
+        if event["medium"] == REMOTE:  # every host can take it from there
+            return
         size, tokens, parent = event["block_size"], event["token_ids"], event["parent_block_hash"]
         self.block_tokens = size
         for at, block in enumerate(event["block_hashes"]):

@@ -26,7 +26,7 @@ Summary summarise(const Pass& pass) {
     }
     summary.prompt_tokens += served.usage.prompt_tokens;
     summary.own_pages_tokens += served.usage.cached_local;
-    for (std::size_t i = 0; i < kTiers; ++i) {
+    for (std::size_t i = 0; i < kTiersWithRemote; ++i) {
       summary.tier_tokens[i] += served.usage.cached_tiers[i];
     }
   }
@@ -56,6 +56,7 @@ void add_rows(Report& report, const std::string& name, const Summary& summary) {
   share("hbm", summary.tier_tokens[index_of(Tier::device)]);
   share("host", summary.tier_tokens[index_of(Tier::host)]);
   share("nvme", summary.tier_tokens[index_of(Tier::disk)]);
+  share("remote", summary.tier_tokens[index_of(Tier::remote)]);
   share("computed", summary.computed_tokens());
 }
 

@@ -17,8 +17,8 @@ struct Summary {
   double first_token_p50_ms = 0, first_token_p99_ms = 0;  // since the request was due
   double inter_token_p50_ms = 0, inter_token_p99_ms = 0;  // between an answer's tokens; 0: none
   std::uint64_t prompt_tokens = 0;
-  std::uint64_t own_pages_tokens = 0;               // found in the engine's own pages
-  std::array<std::uint64_t, kTiers> tier_tokens{};  // taken from a tier of the cache
+  std::uint64_t own_pages_tokens = 0;                         // found in the engine's own pages
+  std::array<std::uint64_t, kTiersWithRemote> tier_tokens{};  // taken from a tier of the cache
 
   std::uint64_t computed_tokens() const noexcept;
 };

@@ -105,6 +105,7 @@ kvt_code kvt_client_stats(const kvt_client* client, kvt_stats* stats) {
   std::copy(from.dropped.blocks.begin(), from.dropped.blocks.end(), all.dropped);
   all.deadlines_missed = from.deadlines_missed;
   all.connects = from.connects;
+  all.remote_hits = from.remote_hits();
   return give_struct(all, stats, "kvt_stats");
 }
 

@@ -4,13 +4,26 @@
 using kvtier::Errc;
 using namespace kvtier::c;
 
-kvt_code kvt_cache_match(const kvt_cache* cache, const kvt_prefix* prefix, kvt_match* match) {
-  if (prefix == nullptr) return null_argument("prefix");
-  const kvtier::Match from = cache->cache->match(prefix->prefix);
+namespace {
+
+kvt_code give_match(const kvtier::Match& from, kvt_match* match) {
   kvt_match all = KVT_MATCH_INIT;
   all.blocks = from.blocks;
   std::copy(from.per_tier.begin(), from.per_tier.end(), all.per_tier);
+  all.remote = from.remote();
   return give_struct(all, match, "kvt_match");
+}
+
+}  // namespace
+
+kvt_code kvt_cache_match(const kvt_cache* cache, const kvt_prefix* prefix, kvt_match* match) {
+  if (prefix == nullptr) return null_argument("prefix");
+  return give_match(cache->cache->match(prefix->prefix), match);
+}
+kvt_code kvt_cache_look_up(kvt_cache* cache, const kvt_prefix* prefix, int64_t deadline,
+                           kvt_match* match) {
+  if (prefix == nullptr) return null_argument("prefix");
+  return give_match(cache->cache->look_up(prefix->prefix, deadline_of(deadline)), match);
 }
 
 kvt_code kvt_lease_take(kvt_cache* cache, const kvt_prefix* prefix, uint32_t first, uint32_t end,

@@ -67,6 +67,7 @@ KVT_FIELD(kvt_stats, blocks_dropped, 72);
 KVT_FIELD(kvt_stats, dropped, 80);
 KVT_FIELD(kvt_stats, deadlines_missed, 112);
 KVT_FIELD(kvt_stats, connects, 120);
+KVT_FIELD(kvt_stats, remote_hits, 128);
 
 KVT_FIELD(kvt_pool_side, size, 0);
 KVT_FIELD(kvt_pool_side, base, 8);
@@ -102,6 +103,7 @@ KVT_FIELD(kvt_pages, type, 88);
 KVT_FIELD(kvt_match, size, 0);
 KVT_FIELD(kvt_match, blocks, 8);
 KVT_FIELD(kvt_match, per_tier, 12);
+KVT_FIELD(kvt_match, remote, 24);
 
 KVT_FIELD(kvt_write_back_result, size, 0);
 KVT_FIELD(kvt_write_back_result, accepted, 8);

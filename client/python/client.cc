@@ -121,12 +121,19 @@ StatsParts stats(const ClientHandle& self) {
           s.deadlines_missed, s.connects};
 }
 
-// blocks, of those by tier.
+// blocks, of those by tier; what is left is in the remote one.
 using Found = std::tuple<std::uint32_t, std::array<std::uint32_t, kTiers>>;
 
 Found match(const CacheHandle& self, const PrefixHandle& prefix) {
   const auto as_it_is = prefix.read();
   const Match found = self.use([&](Cache& cache) { return cache.match(*as_it_is); });
+  return {found.blocks, found.per_tier};
+}
+
+Found look_up(const CacheHandle& self, const PrefixHandle& prefix, std::optional<double> timeout) {
+  const Deadline deadline = deadline_in(timeout);
+  const auto as_it_is = prefix.read();
+  const Match found = self.use([&](Cache& cache) { return cache.look_up(*as_it_is, deadline); });
   return {found.blocks, found.per_tier};
 }
 
@@ -204,6 +211,7 @@ void register_cache(nb::module_& m) {
   nb::class_<CacheHandle>(m, "Cache")
       .def_ro("cuda_device", &CacheHandle::cuda_device)
       .def("match", &match, nb::arg("prefix"))
+      .def("look_up", &look_up, nb::arg("prefix"), nb::arg("timeout").none())
       .def("lease", &lease, nb::arg("prefix"), nb::arg("first"), nb::arg("end"),
            nb::arg("timeout").none())
       .def("write_back", &write_back, nb::arg("prefix"), nb::arg("first_block"), nb::arg("pool"),

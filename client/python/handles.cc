@@ -204,7 +204,8 @@ void register_handles(nb::module_& m) {
   nb::enum_<Tier>(m, "Tier")
       .value("device", Tier::device)
       .value("host", Tier::host)
-      .value("disk", Tier::disk);
+      .value("disk", Tier::disk)
+      .value("remote", Tier::remote);
   nb::enum_<LeaseState>(m, "LeaseState")
       .value("asked", LeaseState::asked)
       .value("arriving", LeaseState::arriving)

@@ -32,7 +32,7 @@ struct Counters {
   using Counter = std::atomic<std::uint64_t>;
 
   Counter looked_up{0};
-  std::array<Counter, kTiers> hits{};
+  std::array<Counter, kTiersWithRemote> hits{};
   Counter misses{0};
   Counter faults{0};
   Counter header_faults{0};  // of those, found by the header
@@ -43,7 +43,7 @@ struct Counters {
   std::array<Counter, kDropReasons> dropped{};
   Counter deadlines_missed{0};
   Counter connects{0};
-  std::array<Timing, kTiers> loads;  // by the slowest tier that a block came from
+  std::array<Timing, kTiersWithRemote> loads;  // by the slowest tier that a block came from
   Timing write_backs;
 
   void drop(DropReason why, std::uint64_t blocks = 1) noexcept {

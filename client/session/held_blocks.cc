@@ -154,7 +154,7 @@ void HeldBlocks::count_lookup(bool granted) const {
   std::size_t misses = looked_up_;
   if (granted) {
     const auto tiers = sources();
-    for (std::size_t i = 0; i < kTiers; ++i) {
+    for (std::size_t i = 0; i < tiers.size(); ++i) {
       Counters::add(counters.hits[i], tiers[i]);
       misses -= tiers[i];
     }
@@ -174,8 +174,8 @@ Tier HeldBlocks::source(std::uint32_t block) const {
   return blocks_[block].source;
 }
 
-std::array<std::uint32_t, kTiers> HeldBlocks::sources() const {
-  std::array<std::uint32_t, kTiers> count{};
+std::array<std::uint32_t, kTiersWithRemote> HeldBlocks::sources() const {
+  std::array<std::uint32_t, kTiersWithRemote> count{};
   const std::lock_guard lock(mutex_);
   for (const Block& b : blocks_) ++count[index_of(b.source)];
   return count;

@@ -71,7 +71,7 @@ class HeldBlocks : public std::enable_shared_from_this<HeldBlocks> {
   std::uint32_t blocks() const;
   Tier source(std::uint32_t block) const;
   // How many blocks came from each tier.
-  std::array<std::uint32_t, kTiers> sources() const;
+  std::array<std::uint32_t, kTiersWithRemote> sources() const;
   std::uint32_t wait_ready(Deadline deadline);
   std::optional<Clock::time_point> settled_at() const;
   std::vector<Block> snapshot() const;

@@ -174,6 +174,21 @@ Result<void> Session::lease(const std::shared_ptr<HeldBlocks>& hold, Deadline de
   return make_error(Errc::deadline, "kvtierd did not answer a lease request in time");
 }
 
+Result<void> Session::look_up(const std::shared_ptr<NamespaceEntry>& ns, std::vector<Key> keys,
+                              Deadline deadline) {
+  const auto outcome = std::make_shared<Outcome>();
+  const bool posted = mailbox_.post([this, ns, keys = std::move(keys), outcome] {
+    namespaces_.with_handle(*ns, [this, keys, outcome](Result<std::uint32_t> handle) {
+      if (handle && has_remote()) return leases_.look_up(*handle, keys, outcome);
+      outcome->set(handle ? Result<void>() : handle.error());
+    });
+  });
+  if (!posted) return closed();
+  if (auto result = outcome->wait(deadline)) return narrowed(*result, Errc::refused);
+  Counters::add(counters_.deadlines_missed);
+  return make_error(Errc::deadline, "kvtierd did not answer a lookup in time");
+}
+
 Result<void> Session::lease_async(const std::shared_ptr<HeldBlocks>& hold, Deadline deadline) {
   hold->expect_answer();
   const bool posted = mailbox_.post([this, hold, deadline] {
@@ -206,18 +221,18 @@ void Session::commit(std::vector<FilledBlock> blocks) {
 }
 
 // Most are of some hundred keys; what is not sent soon is of little use.
-Result<void> Session::hint(const std::shared_ptr<NamespaceEntry>& ns, std::vector<Key> keys,
-                           const Hint& hint) {
+Result<void> Session::hint(const std::shared_ptr<NamespaceEntry>& ns, std::uint32_t first,
+                           std::vector<Key> keys, const Hint& hint) {
   if (!connected()) return not_connected();
   if (hints_queued_.fetch_add(1) >= kHintsQueuedMax) {
     --hints_queued_;
     return make_error(Errc::no_space, "too many hints wait to be sent");
   }
-  const bool posted = mailbox_.post([this, ns, keys = std::move(keys), hint] {
+  const bool posted = mailbox_.post([this, ns, first, keys = std::move(keys), hint] {
     --hints_queued_;
     if (!conversation_.connection()) return;
-    namespaces_.with_handle(*ns, [this, keys, hint](Result<std::uint32_t> handle) {
-      if (handle) hints_.send(*handle, keys, hint);
+    namespaces_.with_handle(*ns, [this, first, keys, hint](Result<std::uint32_t> handle) {
+      if (handle) hints_.send(*handle, first, keys, hint);
     });
   });
   if (posted) return {};

@@ -73,13 +73,21 @@ class Session : public std::enable_shared_from_this<Session> {
   Result<void> lease(const std::shared_ptr<HeldBlocks>& hold, Deadline deadline);
   // Does not wait; the lease is told. Errors: unavailable.
   Result<void> lease_async(const std::shared_ptr<HeldBlocks>& hold, Deadline deadline);
+  // Whether there is a remote tier to look_up() in.
+  bool has_remote() const noexcept {
+    return connected() && has_remote_.load(std::memory_order_relaxed);
+  }
+  // Of a prefix's leading blocks. The directory has what came of it. Errors: as lease().
+  Result<void> look_up(const std::shared_ptr<NamespaceEntry>& ns, std::vector<Key> keys,
+                       Deadline deadline);
   // `usable`: how many of the leading blocks were of use; none given: all.
   void release(const std::shared_ptr<const Connection>& connection, std::uint64_t lease,
                std::optional<std::uint32_t> usable);
   void commit(std::vector<FilledBlock> blocks);
-  // At most wire::kLeaseBlocksMax keys. Errors: no_space, unavailable.
-  Result<void> hint(const std::shared_ptr<NamespaceEntry>& ns, std::vector<Key> keys,
-                    const Hint& hint);
+  // At most wire::kLeaseBlocksMax keys; `first`: the number of the first in its prefix. Errors:
+  // no_space, unavailable.
+  Result<void> hint(const std::shared_ptr<NamespaceEntry>& ns, std::uint32_t first,
+                    std::vector<Key> keys, const Hint& hint);
   // Asks for slots where fewer than half of those wanted are at hand.
   void refill(const std::shared_ptr<NamespaceEntry>& ns);
   // The daemon is told soon to forget `key`.
@@ -128,6 +136,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Mailbox mailbox_;
   std::atomic<bool> connected_{false};
   std::atomic<bool> read_only_;
+  std::atomic<bool> has_remote_{false};  // the daemon of the last welcome
 
   mutable std::mutex mutex_;  // what wait_connected() and wait_open() wait for and tell
   std::condition_variable state_changed_;

@@ -68,7 +68,8 @@ Result<void> Session::welcome(wire::Frame& frame, wire::Message::Reader message)
                 }});
   directory_.publish(conversation_.connection());
   welcomed_at_ = Clock::now();
-  reports_.begin(Clock::now());
+  reports_.welcomed(welcome.getFeatures(), Clock::now());
+  has_remote_ = (welcome.getFeatures() & wire::kRemoteTier) != 0;
   Counters::add(counters_.connects);
   namespaces_.open_all();
   log_.line(Topic::connection, LogLevel::info, "connected to kvtierd at " + options_.socket);

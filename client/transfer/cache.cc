@@ -140,7 +140,7 @@ class CacheImpl final : public Cache, public std::enable_shared_from_this<CacheI
   Result<void> hint(const Prefix& prefix, BlockRange range, const Hint& hint) noexcept override {
     if (forked()) return of_parent();
     if (prefix.ns() != ns_->id) return wrong_prefix();
-    if (hint.tier == Tier::disk || hint.priority > kHintPriorityMax ||
+    if (index_of(hint.tier) >= index_of(Tier::disk) || hint.priority > kHintPriorityMax ||
         static_cast<std::size_t>(hint.kind) >= kHintKinds) {
       return make_error(Errc::invalid,
                         "a hint is of the device or the host tier, and its priority "
@@ -158,7 +158,20 @@ class CacheImpl final : public Cache, public std::enable_shared_from_this<CacheI
     const bool to_device = hint.kind == HintKind::prefetch && hint.tier == Tier::device;
     if (to_device && !parts_.session->read_only()) return prefetch_to_device(prefix, first, end);
     const auto keys = prefix.keys().subspan(first, end - first);
-    return parts_.session->hint(ns_, {keys.begin(), keys.end()}, hint);
+    return parts_.session->hint(ns_, first, {keys.begin(), keys.end()}, hint);
+  }
+
+  bool looks_further() const noexcept override { return !forked() && parts_.session->has_remote(); }
+  Match look_up(const Prefix& prefix, Deadline deadline) noexcept override {
+    const Match known = match(prefix);
+    const std::uint32_t matchable = prefix.blocks_matchable();
+    if (forked() || ns_->invalidated || prefix.ns() != ns_->id || known.blocks >= matchable ||
+        known.blocks >= wire::kLeaseBlocksMax || !parts_.session->has_remote()) {
+      return known;
+    }
+    const auto keys = prefix.keys().first(std::min<std::size_t>(matchable, wire::kLeaseBlocksMax));
+    const auto asked = parts_.session->look_up(ns_, {keys.begin(), keys.end()}, deadline);
+    return asked ? match(prefix) : known;
   }
 
  private:

@@ -34,8 +34,9 @@ bool WriteBackJob::verify_loads() const noexcept {
 }
 
 bool WriteBackJob::is_cached(const Key& key) const noexcept {
-  return session_->directory().read(
-      [&](const DirectoryView* view) { return view != nullptr && !view->find(key).empty(); });
+  return session_->directory().read([&](const DirectoryView* view) {
+    return view != nullptr && !view->find(key).without(Tier::remote).empty();
+  });
 }
 
 bool WriteBackJob::may_linger() noexcept {

@@ -158,6 +158,12 @@ Result<void> PrivateHead::holds(std::span<const std::byte> record) const {
 }
 
 Result<void> PrivateHead::seal(std::span<std::byte> record, std::uint64_t era) {
+  if (auto sealed = seal_apart(record, era); !sealed) return sealed;
+  std::memcpy(record.data(), &header_, sizeof header_);
+  return {};
+}
+
+Result<void> PrivateHead::seal_apart(std::span<const std::byte> record, std::uint64_t era) {
   KVTIER_CHECK(bytes_.size() == header_.header_bytes && header_.record_bytes <= record.size());
   const std::uint64_t payload =
       xxh3_64(record.subspan(header_.header_bytes, header_.payload_bytes));
@@ -169,7 +175,6 @@ Result<void> PrivateHead::seal(std::span<std::byte> record, std::uint64_t era) {
   std::memcpy(bytes_.data(), &header_, sizeof header_);
   header_.header_checksum = header_checksum();
   std::memcpy(bytes_.data(), &header_, sizeof header_);
-  std::memcpy(record.data(), &header_, sizeof header_);
   return {};
 }
 

@@ -60,6 +60,11 @@ class PrivateHead {
   // Sets both checksums and the era, here and in `record`. Errors: corrupt, if there was one of the
   // payload already and it does not hold.
   Result<void> seal(std::span<std::byte> record, std::uint64_t era);
+  // The same, here alone: bytes() before the payload of `record` are then the sealed record, while
+  // others may seal or write what lies in `record`.
+  Result<void> seal_apart(std::span<const std::byte> record, std::uint64_t era);
+  // What was read of the record, for one that was read whole: header_bytes of it.
+  std::span<const std::byte> bytes() const noexcept { return bytes_; }
 
  private:
   std::uint64_t header_checksum() const noexcept;

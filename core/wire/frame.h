@@ -30,7 +30,9 @@ namespace kvtier::wire {
 inline constexpr std::uint32_t kProtocolVersion = 1;
 inline constexpr std::uint64_t kAnswersRecalls = 1;  // a client gives idle slots back when asked
 inline constexpr std::uint64_t kTakesHints = 2;      // a daemon that is older would end the session
-inline constexpr std::uint64_t kFeatures = kAnswersRecalls | kTakesHints;
+// A client knows the tier by its name; a daemon has one, and takes lookUp and push.
+inline constexpr std::uint64_t kRemoteTier = 4;
+inline constexpr std::uint64_t kFeatures = kAnswersRecalls | kTakesHints | kRemoteTier;
 inline constexpr std::uint32_t kFrameMagic = 0x3157564BU;  // "KVW1"
 inline constexpr std::uint32_t kFrameBytesMax = 2U << 20;
 inline constexpr std::uint32_t kDescriptorsMax = 1;      // a frame

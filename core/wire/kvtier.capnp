@@ -4,6 +4,7 @@
 
 using Cxx = import "/capnp/c++.capnp";
 $Cxx.namespace("kvtier::wire");
+using Status = import "status.capnp".Status;
 
 struct Message {
   id @0 :UInt64;
@@ -66,6 +67,12 @@ struct Message {
 
     # Client to daemon, no reply: what it expects to need, or no more. To a daemon with feature bit 1 in its welcome.
     hint @44 :Hint;
+
+    # To a daemon with feature bit 2 in its welcome, which has a remote tier.
+    lookUp @47 :LeaseRequest;    # asks it for what is not known of these keys; answered by lookedUp, in some ms at most
+    lookedUp @48 :UInt32;        # leading blocks that are known now, in whatever tier
+    push @49 :PushRequest;       # answered by pushed, once all are there or given up
+    pushed @50 :Pushed;
   }
 
   leftOut @45 :UInt64;           # with a flush's done: blocks that were to go to disk since the start, and have not
@@ -125,6 +132,7 @@ struct LeaseRequest {
   keys @1 :Data;                 # 16 bytes a block, from the prefix's first
   lookedUp @2 :UInt32;           # blocks of the prompt that could have been cached; at least the keys
   ahead @3 :Bool;                # of a request that is still to come: counted among no lookups, hits or misses
+  first @4 :UInt32;              # the number of the first key in its prefix, plus one; 0: not told
 }
 
 struct Release {
@@ -140,12 +148,13 @@ struct Hint {
   tier @3 :UInt8;                # prefetch: into it, 1; keep: in it, 0, 1; demote, ended: from it and faster ones, 0, 1
   priority @4 :UInt8;            # keep: 0 none, to 3
   seconds @5 :UInt32;            # keep: for so long; 0: no longer than by its priority
+  first @6 :UInt32;              # as in LeaseRequest
 }
 
 struct Leased {
   lease @0 :UInt64;
-  slots @1 :List(UInt64);        # as many as granted; 0: still on its way from disk
-  tiers @2 :Data;                # one byte a block: the kvtier::Tier it was in
+  slots @1 :List(UInt64);        # as many as granted; 0: still on its way from disk or the remote tier
+  tiers @2 :Data;                # one byte a block: the kvtier::Tier it was in; remote only for hellos with feature bit 2
 }
 
 struct Ready {
@@ -296,6 +305,17 @@ struct Pinned {
   noRoom @2 :UInt64;             # past the share of the tier that pins may hold
 }
 
+# Blocks in host memory, to the remote tier, whatever its admission.
+struct PushRequest {
+  selection @0 :Selection;
+  usedWithinS @1 :UInt32;        # only those that came or were used within this time; 0: all
+}
+
+struct Pushed {
+  blocks @0 :UInt64;             # that are there now
+  left @1 :UInt64;               # that are not: not in host memory, the store is offline or refuses them, or kept here
+}
+
 struct UnpinRequest {
   selection @0 :Selection;
   tiers @1 :UInt8;               # bits; 0: all
@@ -350,125 +370,6 @@ struct SessionInfo {
   blocksLeased @6 :UInt64;
   slotsReserved @7 :UInt64;
   namespaces @8 :UInt32;
-}
-
-struct Status {
-  version @0 :Text;
-  bootId @1 :Data;
-  uptimeMs @2 :UInt64;
-  tiers @3 :List(Tier);
-  sessions @4 :UInt32;
-  leases @5 :UInt64;
-  reservedSlots @6 :UInt64;
-  quarantinedSlots @7 :UInt64;
-  lookedUp @8 :UInt64;
-  misses @9 :UInt64;
-  faults @10 :UInt64;
-  droppedWriteBacks @11 :UInt64;
-  blocks @12 :UInt64;
-  blocksMax @13 :UInt64;
-  namespaces @14 :UInt32;
-  doubleReleases @15 :UInt64;
-  frameErrors @16 :UInt64;
-  disks @17 :List(Disk);
-  orphans @18 :UInt64;           # blocks on disk whose namespace nobody has opened since the index was lost
-  gpus @19 :List(Gpu);           # the parts of the device tier
-  tenants @20 :List(Tenant);     # those that the asking peer may use
-  peers @21 :List(Peer);         # the sessions; of its own user only, where the asking peer is no admin
-  turnedAway @22 :UInt64;        # connections, at a bound on sessions
-  denied @23 :UInt64;            # requests that the peer has no right to
-  refusedReports @24 :UInt64;    # of bad keys: not leased, or the record holds
-  pid @25 :UInt32;               # of kvtierd
-  hints @26 :List(HintCount);    # those that are not 0
-  prefetching @27 :UInt64;       # blocks that hints have asked for and that are on their way, or wait to be
-  events @28 :Events;            # null where none are published
-
-  struct Events {                # `lost`: changes that the queue had no room for, and which a walk made up for
-    listening @0 :Bool; batches @1 :UInt64; stored @2 :UInt64; removed @3 :UInt64;    # blocks in them, once a tier
-    lost @4 :UInt64; walks @5 :UInt64; replayed @6 :UInt64; snapshots @7 :UInt64;     # batches of answers
-    queuedBytes @8 :UInt64; queueBytesMax @9 :UInt64; keptBytes @10 :UInt64; subscriptions @11 :UInt32;
-  }
-  struct HintCount {
-    kind @0 :UInt8;
-    outcome @1 :Text;            # as in the metric kvtier_hints_total
-    blocks @2 :UInt64;
-  }
-  struct Tier {
-    tier @0 :UInt8;
-    online @1 :Bool;
-    usedBytes @2 :UInt64;        # records
-    takenBytes @3 :UInt64;       # of the system: extents or segments
-    capBytes @4 :UInt64;
-    blocks @5 :UInt64;
-    hits @6 :UInt64;
-    evictions @7 :UInt64;
-    insertions @8 :UInt64;
-    failures @9 :UInt64;         # reads that did not hold, writes that failed
-    droppedWrites @10 :UInt64;
-    note @11 :Text;              # why it is offline
-    hitBytes @12 :UInt64;        # records leased
-    insertedBytes @13 :UInt64;
-    pinnedBlocks @14 :UInt64;
-    pinnedBytes @15 :UInt64;
-    pinnedBytesMax @16 :UInt64;
-    reservedBytes @17 :UInt64;   # slots that clients may fill, quarantined ones too; no client fills a disk's
-    hintedBlocks @18 :UInt64;    # kept, or of a priority, by hints
-    hintedBytes @19 :UInt64;
-    hintedBytesMax @20 :UInt64;  # for all users together
-    demotedBlocks @21 :UInt64;
-  }
-  struct Gpu {
-    uuid @0 :Data;
-    number @1 :UInt32;           # as the driver counts for the daemon
-    name @2 :Text;               # the model; "memory" where it is emulated
-    usedBytes @3 :UInt64;        # slots with a record
-    takenBytes @4 :UInt64;       # of the system: extents
-    capBytes @5 :UInt64;
-    blocks @6 :UInt64;
-    reservedBytes @7 :UInt64;    # slots that clients may fill, quarantined ones too
-  }
-  struct Disk {
-    directory @0 :Text;
-    online @1 :Bool;             # it can be read
-    why @2 :Text;                # it is not online
-    usedBytes @3 :UInt64;        # slots in use
-    takenBytes @4 :UInt64;       # of the system: segments
-    capBytes @5 :UInt64;         # of segments
-    fileBytes @6 :UInt64;        # allocated under the directory, index included
-    blocks @7 :UInt64;
-    bytesWritten @8 :UInt64;     # records, since the daemon started
-    bytesWrittenPerDay @9 :UInt64;  # at the rate of the last 24 hours, or of less where it has run for less
-    failures @10 :UInt64;        # reads and writes that the device failed
-    corrupt @11 :UInt64;         # records that did not hold
-    bytesRead @12 :UInt64;       # records, since the daemon started
-    capacityBytes @13 :UInt64;   # as configured: what is not capBytes is kept for the index, or is no whole segment
-    givenUp @14 :UInt64;         # records that a failed sync left in doubt, and that are there no more
-    state @15 :Text;             # online, read-only (nothing is written), late (not there since the start), offline
-    badBytes @16 :UInt64;        # of places that are not used again: what was written there could not be read
-  }
-}
-
-struct Tenant {
-  name @0 :Text;
-  isolated @1 :Bool;
-  usedBytes @2 :List(UInt64);    # per tier: of slots, sealed, reserved and quarantined ones
-  quotaBytes @3 :List(UInt64);   # per tier, over all GPUs or directories; the highest number: none
-  guaranteedBytes @4 :List(UInt64);
-  namespaces @5 :UInt32;
-}
-
-struct Peer {
-  session @0 :UInt64;
-  name @1 :Text;
-  pid @2 :UInt32;
-  uid @3 :UInt32;
-  gid @4 :UInt32;
-  readOnly @5 :Bool;
-  admin @6 :Bool;
-  leases @7 :UInt32;
-  leasedBlocks @8 :UInt64;
-  reservedSlots @9 :UInt64;
-  unsentBytes @10 :UInt64;
 }
 
 # Limits of a tenant, until the daemon ends. What a tenant has above a new quota is evicted in steps.

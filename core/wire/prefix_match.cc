@@ -44,10 +44,10 @@ class Hasher {
 bool look(const DirectoryView& directory, std::span<const Key> keys, Match& match) noexcept {
   for (const Key& key : keys) {
     const TierSet tiers = directory.find(key);
-    const auto fastest = std::ranges::find_if(kAllTiers, [&](Tier t) { return tiers.has(t); });
-    if (fastest == kAllTiers.end()) return false;
+    if (tiers.empty()) return false;
     ++match.blocks;
-    ++match.per_tier[index_of(*fastest)];
+    const auto fastest = std::ranges::find_if(kAllTiers, [&](Tier t) { return tiers.has(t); });
+    if (fastest != kAllTiers.end()) ++match.per_tier[index_of(*fastest)];
   }
   return true;
 }

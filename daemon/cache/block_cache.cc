@@ -11,10 +11,11 @@ BlockCache::BlockCache(const Options& options, Ports ports)
               {std::move(ports.devices), ports.host, std::move(ports.next_extent)},
               catalogue_.tenants()),
       disk_(options.disk, ports.disks, catalogue_, memory_.host()),
+      remote_(options.remote, ports.remote, catalogue_),
       pins_(catalogue_,
             [this](Tier tier, std::uint32_t device) { return pinned_bytes_max(tier, device); }),
-      placements_(catalogue_, memory_, disk_),
-      removal_(catalogue_, disk_, pins_, placements_),
+      placements_(catalogue_, memory_, disk_, remote_),
+      removal_(catalogue_, disk_, remote_, pins_, placements_),
       namespaces_(catalogue_, memory_.host(), disk_, placements_, removal_, counts_),
       eviction_(catalogue_, placements_),
       emptying_(catalogue_, memory_, eviction_, later),
@@ -23,11 +24,11 @@ BlockCache::BlockCache(const Options& options, Ports ports)
       loans_(catalogue_, memory_, eviction_, room_, reservations_, shares_),
       recalls_(memory_, emptying_, reservations_, shares_),
       users_(catalogue_, memory_, options.leased_percent),
-      loads_(catalogue_, memory_.host(), disk_, placements_, room_, counts_),
+      loads_(catalogue_, memory_.host(), disk_, remote_, placements_, room_, counts_),
       leases_({options.leases_per_session, options.leases_per_user}, catalogue_, memory_, disk_,
-              placements_, loads_, users_, counts_, later),
+              remote_, placements_, loads_, users_, counts_, later),
       hints_(options.hints, catalogue_, memory_, disk_, loads_, later),
-      commits_(catalogue_, memory_, disk_, placements_, room_, loans_, counts_),
+      commits_(catalogue_, memory_, disk_, remote_, placements_, room_, loans_, counts_),
       reports_(catalogue_, memory_, pins_, placements_, leases_, counts_) {
   catalogue_.on_evictable = [this](Tier tier, Place at, TenantId tenant, bool evictable,
                                    std::uint32_t count) {
@@ -35,6 +36,8 @@ BlockCache::BlockCache(const Options& options, Ports ports)
     memory_.of(tier, at).set_evictable(at, tenant, evictable, count);
   };
   catalogue_.on_raised_gone = [this](BlockId id, Tier tier) { hints_.forget(id, tier); };
+  remote_.knowledge().make_entry = [this](TenantId tenant) { return room_.index_entry(tenant); };
+  remote_.writes().on_unheld = [this](BlockId id) { placements_.settle(id); };
   disk_.on_unheld = [this](BlockId id) { placements_.settle(id); };
   disk_.on_lost = [this](BlockId id) { pins_.unpin(id, Tier::disk); };
   disk_.recovery().on_late_namespace = [this](std::span<const std::byte> encoded) {
@@ -103,6 +106,7 @@ void BlockCache::pass_time(std::uint32_t now) {
   catalogue_.pass_time(now);
   memory_.each([&](MemoryTier& tier) { tier.pass_time(now); });
   disk_.pass_time(now);
+  remote_.pass_time();
 }
 
 std::uint64_t BlockCache::pinned_bytes_max(Tier tier, std::uint32_t device) const noexcept {

@@ -10,7 +10,7 @@
 //   Loans     Recalls (LoanShares)            slots that clients fill, and whose come home
 //   Room (Emptying, Eviction)  BlockRemoval   what goes so that something has a place, or for good
 //   Placements  Pins                          blocks in slots; what administrators keep there
-//   MemoryTiers  DiskTier  Catalogue          where things are
+//   MemoryTiers  DiskTier  RemoteTier  Catalogue   where things are
 #pragma once
 
 #include <functional>
@@ -32,6 +32,7 @@
 #include "daemon/cache/loans/loans.h"
 #include "daemon/cache/loans/recalls.h"
 #include "daemon/cache/pins.h"
+#include "daemon/cache/remote/remote_tier.h"
 #include "daemon/cache/room/room.h"
 #include "daemon/cache/tiers/disk_tier.h"
 #include "daemon/cache/tiers/memory_tiers.h"
@@ -46,6 +47,7 @@ class BlockCache {
     std::uint32_t blocks_max = 0;
     MemoryTier::Options device, host;  // the device tier's of each GPU
     DiskTier::Options disk;
+    RemoteTier::Options remote{};
     std::uint32_t pinned_percent_max = 25;  // of each part of a tier
     Tenants tenants{};
     EvictionPolicy policy = EvictionPolicy::lru;
@@ -62,6 +64,7 @@ class BlockCache {
     DirectoryWriter* directory = nullptr;
     // Numbers for extents, never the same twice; without it they are counted from 1.
     std::function<std::uint32_t()> next_extent = {};
+    storage::RemoteStore* remote = nullptr;  // null: no remote tier
   };
   BlockCache(const Options& options, Ports ports);
   BlockCache(const BlockCache&) = delete;
@@ -217,6 +220,13 @@ class BlockCache {
   MemoryTier& memory(Tier tier, Place at) noexcept { return memory_.of(tier, at); }
   std::uint32_t devices() const noexcept { return memory_.devices(); }
   DiskTier& disk() noexcept { return disk_; }
+  RemoteTier& remote() noexcept { return remote_; }
+  // What was erased from these tiers stays so: from the disk; and from the remote tier, as far as
+  // this host can say.
+  void erase_for_good(const std::vector<storage::Erasure>& what, TierSet tiers) {
+    if (tiers.has(Tier::disk)) disk_.erase_for_good(what);
+    if (tiers.has(Tier::remote)) remote_.bar(what);
+  }
   const CacheCounts& counts() const noexcept { return counts_; }
   // About once a second, `now` in seconds from 1 up.
   void pass_time(std::uint32_t now);
@@ -227,6 +237,7 @@ class BlockCache {
   Catalogue catalogue_;
   MemoryTiers memory_;
   DiskTier disk_;
+  RemoteTier remote_;
   Pins pins_;
   Placements placements_;
   BlockRemoval removal_;

@@ -7,13 +7,16 @@ namespace kvtier::daemon {
 void BlockRemoval::remove(std::span<const BlockId> blocks, TierSet tiers, bool force,
                           Removed& removed, Removal why) {
   std::vector<BlockId> on_disk;
+  if (tiers.has(Tier::remote)) remote_.erase(blocks);
   for (const BlockId id : blocks) {
     if (force) {
       pins_.unpin_everywhere(id);
       catalogue_.doom(id);
     }
     const Block block = catalogue_.block(id);
-    bool any = false;
+    bool any = tiers.has(Tier::remote) && block.tiers.has(Tier::remote);
+    // First, for with its last place the entry goes.
+    if (any) remote_.forget(id);
     bool in_use = false;
     bool pinned = false;
     for (const Tier tier : kAllTiers) {

@@ -16,15 +16,17 @@ namespace kvtier::daemon {
 
 class BlockRemoval {
  public:
-  BlockRemoval(Catalogue& catalogue, DiskTier& disk, Pins& pins, Placements& placements) noexcept
-      : catalogue_(catalogue), disk_(disk), pins_(pins), placements_(placements) {}
+  BlockRemoval(Catalogue& catalogue, DiskTier& disk, RemoteTier& remote, Pins& pins,
+               Placements& placements) noexcept
+      : catalogue_(catalogue), disk_(disk), remote_(remote), pins_(pins), placements_(placements) {}
 
   struct Removed {
     std::uint64_t blocks = 0;  // that lost at least one placement
     std::uint64_t in_use = 0;  // that kept one: leased, or on its way to or from disk
     std::uint64_t pinned = 0;  // that kept one because of a pin alone
   };
-  // Takes blocks from these tiers as far as nobody holds them there. With `force` their pins end
+  // Takes blocks from these tiers as far as nobody holds them there; from the remote one, best
+  // effort, whether they are known to be there or not. With `force` their pins end
   // and what is held goes with its last hold; `tiers` are then all.
   void remove(std::span<const BlockId> blocks, TierSet tiers, bool force, Removed& removed,
               Removal why);
@@ -35,6 +37,7 @@ class BlockRemoval {
  private:
   Catalogue& catalogue_;
   DiskTier& disk_;
+  RemoteTier& remote_;
   Pins& pins_;
   Placements& placements_;
 };

@@ -4,6 +4,21 @@
 
 namespace kvtier::daemon {
 
+namespace {
+
+constexpr std::uint32_t kForgottenMax = 1U << 16;  // in one turn
+
+// That blocks are known to be in the remote tier keeps no namespace where another has no room.
+void forget_what_is_only_remote(Catalogue& catalogue) {
+  for (std::uint32_t left = kForgottenMax; left > 0; --left) {
+    const BlockId oldest = catalogue.oldest_only_remote();
+    if (oldest == kNoBlock) return;
+    catalogue.unset_remote(oldest);
+  }
+}
+
+}  // namespace
+
 Result<std::uint16_t> CachedNamespaces::open(std::span<const std::byte> encoded, UserId owner) {
   forget_misfits(encoded);
   forget_others_orphans(encoded);
@@ -11,6 +26,7 @@ Result<std::uint16_t> CachedNamespaces::open(std::span<const std::byte> encoded,
   const TenantId before = known ? catalogue_.namespaces()[*known].tenant : kDefaultTenant;
   auto ns = catalogue_.open_namespace(encoded, owner);
   if (!ns && ns.error().code == Errc::no_space) {
+    forget_what_is_only_remote(catalogue_);
     forget_unused();
     ns = catalogue_.open_namespace(encoded, owner);
   }

@@ -39,7 +39,9 @@ bool Commits::commit(SessionId session, std::uint16_t ns, const NewBlock& block)
     to_host = to_host || *tier == Tier::host;
   }
   if (to_host) disk_.committed(id);
+  if (to_host) remote_.writes().committed(id);
   if (good && there_before) disk_.seen_again(id);
+  if (good && there_before) remote_.writes().seen_again(id);
   return taken;
 }
 
@@ -57,10 +59,11 @@ Commits::Taken Commits::take_slot(SlotName name, Tier tier, BlockId& id, std::ui
   const auto record = into.slot(at);
   const BlockIdentity identity{known.id, block.key, block.parent, block.block_index};
   // What cannot be read here has been read where the block came from or went to as well; without
-  // that it could not go to disk either.
+  // that it could not go to disk either. What is known to be remote nobody here may have read.
+  constexpr TierSet kRead = TierSet{}.with(Tier::host).with(Tier::disk);
   const bool proven =
       good && fits &&
-      (record.empty() ? id != kNoBlock && !catalogue_.block(id).tiers.without(Tier::device).empty()
+      (record.empty() ? id != kNoBlock && (catalogue_.block(id).tiers.bits & kRead.bits) != 0
                       : verify_header(record, known.layout, identity, block.proof).has_value());
   if (!proven) {
     ++counts_.refused_commits;

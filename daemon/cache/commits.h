@@ -16,11 +16,12 @@ namespace kvtier::daemon {
 
 class Commits {
  public:
-  Commits(Catalogue& catalogue, MemoryTiers& memory, DiskTier& disk, Placements& placements,
-          Room& room, Loans& loans, CacheCounts& counts) noexcept
+  Commits(Catalogue& catalogue, MemoryTiers& memory, DiskTier& disk, RemoteTier& remote,
+          Placements& placements, Room& room, Loans& loans, CacheCounts& counts) noexcept
       : catalogue_(catalogue),
         memory_(memory),
         disk_(disk),
+        remote_(remote),
         placements_(placements),
         room_(room),
         loans_(loans),
@@ -50,6 +51,7 @@ class Commits {
   Catalogue& catalogue_;
   MemoryTiers& memory_;
   DiskTier& disk_;
+  RemoteTier& remote_;
   Placements& placements_;
   Room& room_;
   Loans& loans_;

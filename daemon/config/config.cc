@@ -80,7 +80,7 @@ Result<Config> parse_config(const std::string& text, const std::string& name) {
     if (config.host.sizing != Sizing::fixed) known.host.capacity_bytes = kUnknownCapacity;
     if (const auto good = check_tenants(known); !good)
       return make_error(Errc::invalid, name + ": " + good.error().message);
-    for (const auto check : {check_events, check_writes}) {
+    for (const auto check : {check_events, check_remote, check_writes}) {
       if (const auto good = check(config); !good)
         return make_error(Errc::invalid, name + ": " + good.error().message);
     }

@@ -19,6 +19,10 @@ namespace kvtier::daemon {
 // in the host tier; none.
 enum class Admission { all, second_hit, expected_reuse, none };
 
+// Which blocks of the host tier are written to the remote tier: those that are leased or committed
+// again while they are there; all that are committed; those alone that somebody asks for.
+enum class RemoteAdmission { second_use, all, warm };
+
 // Which of the blocks that nobody holds goes first for one that needs its slot: the one that was
 // used longest ago; or the one of which the fewest hits a second are expected, by what was learnt
 // of such blocks.
@@ -71,6 +75,23 @@ struct Config {
     DiskIo io = DiskIo::uring;
   };
   Disk disk;
+
+  struct Remote {
+    std::string url;            // empty: no remote tier
+    std::string password_file;  // these are empty where there is none
+    std::string tls_ca_file, tls_cert_file, tls_key_file;
+    std::string key_file;
+    bool cluster = false;
+    std::uint32_t connections = 4;
+    std::uint64_t read_bytes_per_s = 0, write_bytes_per_s = 0;  // 0: no bound
+    std::uint32_t expiry_s = 0;                                 // 0: none
+    std::chrono::milliseconds lookup_timeout{5};
+    std::chrono::milliseconds read_timeout{1000};
+    std::uint32_t blocks_known_max = 1U << 18;
+    RemoteAdmission admission = RemoteAdmission::second_use;
+    std::vector<std::string> tenants;  // isolated ones whose blocks may be there
+  };
+  Remote remote;
 
   struct Http {
     std::string listen = "127.0.0.1:9470";  // empty: none

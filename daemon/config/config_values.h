@@ -56,4 +56,9 @@ std::map<std::string, Setting> event_settings();
 // What they have to keep together. Errors: invalid.
 Result<void> check_events(const Config& config);
 
+// The keys of [remote].
+std::map<std::string, Setting> remote_settings();
+// What they have to keep together. Errors: invalid.
+Result<void> check_remote(const Config& config);
+
 }  // namespace kvtier::daemon

@@ -278,6 +278,7 @@ const Settings& settings() {
       {"access", access_settings()},
       {"limits", limit_settings()},
       {"events", event_settings()},
+      {"remote", remote_settings()},
       {"http",
        {{"listen", listen_address()},
         {"hosts", host_names()},

@@ -64,7 +64,17 @@ Json to_json(const BlockEvent& event, Config::BlockHashes form) {
 }  // namespace
 
 const char* medium_of(Tier tier) noexcept {
-  return tier == Tier::device ? "GPU" : tier == Tier::host ? "CPU" : "STORAGE";
+  switch (tier) {
+    case Tier::device:
+      return "GPU";
+    case Tier::host:
+      return "CPU";
+    case Tier::disk:
+      return "STORAGE";
+    case Tier::remote:
+      break;
+  }
+  return "REMOTE";
 }
 
 std::vector<std::uint8_t> encode_batch(double unix_seconds, std::span<const BlockEvent> events,

@@ -66,10 +66,10 @@ void KnownBlocks::tell(BatchMaker& batch) {
     Known& known = at->second;
     known.listed = false;
     const bool again = known.told_plain && known.tokens;
-    for (const Tier tier : kAllTiers) {
+    for (const Tier tier : kAllTiersWithRemote) {
       if (known.told.has(tier) && !known.now.has(tier)) batch.removed(tier, known.space, at->first);
     }
-    for (const Tier tier : kAllTiers) {
+    for (const Tier tier : kAllTiersWithRemote) {
       if (known.now.has(tier) && (again || !known.told.has(tier)))
         put_stored(batch, tier, at->first, known);
     }

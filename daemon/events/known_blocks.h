@@ -39,7 +39,7 @@ class KnownBlocks {
   void told(BatchMaker first, Visit&& visit) const {
     BatchMaker batch = std::move(first);
     const auto in_order = by_prefix([](const Known& known) { return !known.told.empty(); });
-    for (const Tier tier : kAllTiers) {
+    for (const Tier tier : kAllTiersWithRemote) {
       for (const auto* at : in_order) {
         if (!at->second.told.has(tier)) continue;
         put_stored(batch, tier, at->first, at->second);

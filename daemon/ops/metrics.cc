@@ -130,11 +130,13 @@ void add_namespace(Families& f, const View& ns) {
             ns.lookups.misses, of_namespace(ns));
   f.gauge("kvtier_namespace_blocks", "Blocks of the namespace, in whichever tiers", ns.blocks,
           of_namespace(ns));
+  for (const Tier tier : kAllTiersWithRemote) {
+    f.counter("kvtier_hit_blocks_total", "Blocks looked up that came from the tier",
+              ns.lookups.hits[index_of(tier)], of_namespace(ns, tier));
+  }
   for (const Tier tier : kAllTiers) {
     const std::size_t t = index_of(tier);
     const Labels labels = of_namespace(ns, tier);
-    f.counter("kvtier_hit_blocks_total", "Blocks looked up that came from the tier",
-              ns.lookups.hits[t], labels);
     f.gauge("kvtier_namespace_used_bytes", "Records of the namespace in the tier", ns.bytes[t],
             labels);
     f.counter("kvtier_namespace_evictions_total", "Blocks of the namespace evicted from the tier",
@@ -149,7 +151,7 @@ void add_namespaces(Families& f, const Snapshot& s) {
 }
 
 void add_clients(Families& f, const Snapshot& s) {
-  for (const Tier tier : kAllTiers) {
+  for (const Tier tier : kAllTiersWithRemote) {
     const Transfers& loads = s.told.loads[index_of(tier)];
     f.histogram("kvtier_client_load_seconds",
                 "From a load's start to its last layer, by the slowest tier of its blocks; "
@@ -191,6 +193,58 @@ void add_clients(Families& f, const Snapshot& s) {
   f.gauge("kvtier_reserved_slots", "Slots that clients may fill", s.reserved_slots);
   f.gauge("kvtier_quarantined_slots", "Slots whose session ended before its process",
           s.quarantined_slots);
+}
+
+// Of a daemon that has no remote tier there is none of it.
+void add_remote(Families& f, const Snapshot::RemoteView& remote) {
+  if (!remote.configured) return;
+  const RemoteCounts& counts = remote.counts;
+  const storage::RemoteStats& store = remote.store;
+  f.gauge("kvtier_remote_online", "Whether records can be read from the remote tier",
+          remote.online ? 1.0 : 0.0);
+  f.gauge("kvtier_remote_writable", "Whether records can be written to it",
+          remote.state == "online" ? 1.0 : 0.0);
+  f.counter("kvtier_remote_state_changes_total", "Times that this changed", counts.health_changes);
+  f.gauge("kvtier_remote_connections", "Connections that are open and ready",
+          std::uint64_t{store.connections});
+  f.gauge("kvtier_remote_known_blocks", "Blocks known to be there", remote.blocks);
+  f.gauge("kvtier_remote_only_blocks", "Of those, blocks that this host has nowhere else",
+          remote.only_there);
+  f.counter("kvtier_remote_lookups_total", "Questions for blocks that nothing was known of",
+            counts.asked);
+  f.counter("kvtier_remote_lookups_late_total", "Of those, that their leases did not wait for",
+            counts.late);
+  f.counter("kvtier_remote_lookups_failed_total", "And that were refused or not answered",
+            counts.failed);
+  f.counter("kvtier_remote_lookups_spared_total",
+            "Lookups that were not sent: it was not there a moment ago", counts.known_absent);
+  f.counter("kvtier_remote_found_blocks_total", "Blocks that lookups found there",
+            counts.found_blocks);
+  f.histogram("kvtier_remote_lookup_seconds", "From a question to its answer", counts.lookup_us,
+              kMicroseconds, {}, kFrom16us);
+  f.counter("kvtier_remote_read_blocks_total", "Records read from there", store.records_read);
+  f.counter("kvtier_remote_read_bytes_total", "Their bytes", store.bytes_read);
+  f.histogram("kvtier_remote_read_seconds", "From a read's request to its end", counts.read_us,
+              kMicroseconds, {}, kFrom16us);
+  constexpr const char* kFailed = "Reads that brought nothing, by reason";
+  f.counter("kvtier_remote_reads_failed_total", kFailed, store.not_found, {{"reason", "gone"}});
+  f.counter("kvtier_remote_reads_failed_total", kFailed, store.late, {{"reason", "late"}});
+  f.counter("kvtier_remote_reads_failed_total", kFailed, store.corrupt, {{"reason", "corrupt"}});
+  f.counter("kvtier_remote_reads_failed_total", kFailed, store.reads_refused,
+            {{"reason", "refused"}});
+  f.counter("kvtier_remote_reads_failed_total", kFailed, store.read_failures, {{"reason", "io"}});
+  f.counter("kvtier_remote_written_blocks_total", "Records written there", counts.written);
+  f.counter("kvtier_remote_written_bytes_total", "Their bytes", store.bytes_written);
+  f.histogram("kvtier_remote_write_seconds", "From a write's request to its end", counts.write_us,
+              kMicroseconds, {}, kFrom16us);
+  for (std::size_t r = 0; r < kRemoteDropNames.size(); ++r) {
+    f.counter("kvtier_remote_writes_dropped_total", "Blocks that were to go there and did not",
+              counts.drops[r], {{"reason", kRemoteDropNames[r]}});
+  }
+  f.gauge("kvtier_remote_write_queue_blocks", "Blocks that wait to go there, or are on their way",
+          remote.queued_blocks);
+  f.gauge("kvtier_remote_write_queue_bytes", "Host memory that is held for them",
+          remote.queued_bytes);
 }
 
 void add_hints(Families& f, const Snapshot& s) {
@@ -375,6 +429,7 @@ std::string metrics_text(const Scrape& scrape) {
   add_events(families, *scrape.snapshot);
   add_disks(families, *scrape.snapshot);
   add_gpus(families, *scrape.snapshot);
+  add_remote(families, scrape.snapshot->remote);
   add_process(families, scrape.process);
   std::ostringstream out;
   prometheus::TextSerializer().Serialize(out, families.take());

@@ -43,10 +43,9 @@ class History {
   };
   void add(std::int64_t at, const Snapshot& snapshot) {
     Point point{at, {}, {}};
-    for (std::size_t t = 0; t < kTiers; ++t) {
+    for (std::size_t t = 0; t < kTiersWithRemote; ++t)
       point.lookups.hits[t] = snapshot.lookups.hits[t] - before_.hits[t];
-      point.used_bytes[t] = snapshot.tiers[t].used_bytes;
-    }
+    for (std::size_t t = 0; t < kTiers; ++t) point.used_bytes[t] = snapshot.tiers[t].used_bytes;
     point.lookups.misses = snapshot.lookups.misses - before_.misses;
     before_ = snapshot.lookups;
     if (points_.size() == kHistoryPoints) points_.erase(points_.begin());

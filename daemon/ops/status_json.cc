@@ -15,7 +15,8 @@ Json by_tier(const std::array<std::uint64_t, kTiers>& values) {
 }
 
 Json of(const Lookups& lookups) {
-  Json json = by_tier(lookups.hits);
+  Json json;
+  for (const Tier tier : kAllTiersWithRemote) json[name(tier)] = lookups.hits[index_of(tier)];
   json["misses"] = lookups.misses;
   json["looked_up"] = lookups.looked_up();
   return json;
@@ -114,6 +115,31 @@ Json of(const Snapshot::Events& events) {
           {"subscriptions", events.subscriptions}};
 }
 
+Json of(const Snapshot::RemoteView& remote) {
+  if (!remote.configured) return {};
+  Json dropped;
+  for (std::size_t r = 0; r < kRemoteDropNames.size(); ++r)
+    dropped[kRemoteDropNames[r]] = remote.counts.drops[r];
+  return {{"url", shown(remote.url, kTextMax)},
+          {"state", remote.state},
+          {"online", remote.online},
+          {"why", shown(remote.why, 4 * kTextMax)},
+          {"blocks", remote.blocks},
+          {"only_there_blocks", remote.only_there},
+          {"lookups", remote.counts.asked},
+          {"found_blocks", remote.counts.found_blocks},
+          {"late_lookups", remote.counts.late},
+          {"stale_blocks", remote.counts.stale},
+          {"blocks_read", remote.store.records_read},
+          {"bytes_read", remote.store.bytes_read},
+          {"blocks_written", remote.counts.written},
+          {"bytes_written", remote.store.bytes_written},
+          {"corrupt", remote.store.corrupt},
+          {"late", remote.store.late},
+          {"dropped_writes", std::move(dropped)},
+          {"write_queue_blocks", remote.queued_blocks}};
+}
+
 Json history(const std::vector<History::Point>& points) {
   Json list = Json::array();
   for (const auto& point : points) {
@@ -177,6 +203,7 @@ std::string status_json(const Scrape& scrape) {
                     {"records", s.scrub.shown().records},
                     {"corrupt", s.scrub.shown().corrupt}}},
                   {"events", of(s.events)},
+                  {"remote", of(s.remote)},
                   {"control_lag_max_s", scrape.lag.greatest().count()},
                   {"control_turn_max_s", std::chrono::duration<double>(s.turn_longest).count()},
                   {"resident_bytes", scrape.process.resident_bytes},

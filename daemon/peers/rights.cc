@@ -57,7 +57,7 @@ void lists_of_report(Message::Reader m, Lists& lists) {
   lists.count(report.getBadKeys().size(), limits::kBadKeysMax);
   lists.bound(report.getMissed().size(), limits::kNamespacesPerSessionMax);
   lists.bound(report.getDropped().size(), kDropReasons);
-  lists.bound(loads.size(), kTiers);
+  lists.bound(loads.size(), kTiersWithRemote);
   for (unsigned i = 0; lists.good() && i < loads.size(); ++i)
     lists.bound(loads[i].getBuckets().size(), kLog2Buckets + 1);
   lists.bound(report.getWriteBacks().getBuckets().size(), kLog2Buckets + 1);
@@ -85,6 +85,14 @@ const std::array kRows{
         {Right::read, 1, 1.0 / 64},
         [](Message::Reader m, Lists& lists) {
           const std::size_t bytes = m.getLease().getKeys().size();
+          lists.count(bytes / sizeof(Key), wire::kLeaseBlocksMax, sizeof(Key));
+        }},
+    // The remote tier is asked for each key.
+    Row{Message::LOOK_UP,
+        "lookUp",
+        {Right::read, 4, 1.0 / 16},
+        [](Message::Reader m, Lists& lists) {
+          const std::size_t bytes = m.getLookUp().getKeys().size();
           lists.count(bytes / sizeof(Key), wire::kLeaseBlocksMax, sizeof(Key));
         }},
     // What is more than prefetch needs the right to write: ClientRequests looks at the kind.
@@ -133,6 +141,7 @@ const std::array kRows{
     Row{Message::INSPECT, "inspect", {Right::admin, 1}},
     Row{Message::PIN, "pin", {Right::admin, 1}},
     Row{Message::UNPIN, "unpin", {Right::admin, 1}},
+    Row{Message::PUSH, "push", {Right::admin, 1}},
     Row{Message::INVALIDATE, "invalidate", {Right::admin, 1}},
     Row{Message::SESSIONS, "sessions", {Right::admin, 1}},
 };

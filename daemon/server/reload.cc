@@ -20,7 +20,10 @@ Reloaded Reload::operator()(const Config& fresh) {
       {"device.capacity", &Reload::take_device_capacity},
       {"disk.admission", &Reload::take_admission},
       {"disk.write_budget", &Reload::take_write_budget},
-      {"disk.scrub_mib_per_s", &Reload::take_scrub_rate}};
+      {"disk.scrub_mib_per_s", &Reload::take_scrub_rate},
+      {"remote.admission", &Reload::take_remote},
+      {"remote.lookup_timeout_ms", &Reload::take_remote},
+      {"remote.read_timeout_ms", &Reload::take_remote}};
   Reloaded result;
   const Tenants before = tenants_of(of_.config);
   for (const ConfigChange& change : changes_between(of_.config, fresh)) {
@@ -150,6 +153,18 @@ Result<void> Reload::take_write_budget(const Config& fresh) {
 Result<void> Reload::take_scrub_rate(const Config& fresh) {
   of_.config.disk.scrub_mib_per_s = fresh.disk.scrub_mib_per_s;
   of_.scrubber.set_rate(std::uint64_t{fresh.disk.scrub_mib_per_s} << 20);
+  return {};
+}
+
+// These alone: where the store is, and as whom it is asked, needs a restart.
+Result<void> Reload::take_remote(const Config& fresh) {
+  Config::Remote& remote = of_.config.remote;
+  remote.admission = fresh.remote.admission;
+  remote.lookup_timeout = fresh.remote.lookup_timeout;
+  remote.read_timeout = fresh.remote.read_timeout;
+  RemoteTier& tier = of_.tiers.cache().remote();
+  tier.set_admission(remote.admission);
+  tier.set_times(remote.lookup_timeout, remote.read_timeout);
   return {};
 }
 

@@ -42,6 +42,7 @@ class Reload {
   Result<void> take_admission(const Config& fresh);
   Result<void> take_write_budget(const Config& fresh);
   Result<void> take_scrub_rate(const Config& fresh);
+  Result<void> take_remote(const Config& fresh);
   void take_tenants(const Config& fresh, const Tenants& before, Reloaded& result);
   void set_limits(TenantId tenant, Tier tier, const Tenants& after, Reloaded& result);
 

@@ -24,6 +24,9 @@ Server::Server(asio::io_context& io, const Config& config, PassedDescriptors& pa
       turns_(io),
       config_(config),
       tiers_({[this](std::function<void()> task) { post(std::move(task)); },
+              [this](std::chrono::milliseconds time, std::function<void()> task) {
+                after(time, std::move(task));
+              },
               [this](const std::string& text) { progress(text); }, std::move(wrap_device)},
              passed),
       listener_(executor(),
@@ -76,8 +79,9 @@ void Server::make_parts() {
   sessions_ = std::make_unique<SessionRegistry>(
       executor(), SessionRegistry::Needs{cache, tiers_.directory(), *lending_, *admin_, access_,
                                          config_.limits, welcomed(), session_ports()});
-  describer_ = std::make_unique<Describer>(Describer::Of{
-      tiers_, *scrubber_, *sessions_, access_, turns_, events_, config_.disk.capacity_bytes});
+  describer_ = std::make_unique<Describer>(
+      Describer::Of{tiers_, *scrubber_, *sessions_, access_, turns_, events_,
+                    config_.disk.capacity_bytes, config_.remote.url});
   reload_ =
       std::make_unique<Reload>(Reload::Of{config_, tiers_, *lending_, *scrubber_, *sessions_});
 
@@ -202,6 +206,13 @@ Snapshot Server::snapshot() {
 
 void Server::post(std::function<void()> task) {
   asio::post(executor(), std::move(task));
+}
+
+void Server::after(std::chrono::milliseconds time, std::function<void()> task) {
+  const auto timer = std::make_shared<asio::steady_timer>(executor(), time);
+  timer->async_wait([timer, task = std::move(task)](boost::system::error_code error) {
+    if (!error) task();
+  });
 }
 
 }  // namespace kvtier::daemon

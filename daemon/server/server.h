@@ -69,6 +69,7 @@ class Server {
   void tick();
   void lend();
   void post(std::function<void()> task);
+  void after(std::chrono::milliseconds time, std::function<void()> task);
   void progress(const std::string& text) const {
     if (on_progress) on_progress(text);
   }

@@ -27,6 +27,7 @@ Result<void> fits(std::uint64_t capacity_bytes, const TierBacking::Gpu& gpu) {
 Result<void> TierBacking::open(const Config& config) {
   if (auto good = open_gpus(config.device); !good) return good;
   if (auto good = open_disks(config.disk); !good) return good;
+  if (auto good = open_remote(config.remote); !good) return good;
   host_ = storage::make_memfd_extents(Tier::host, {config.host.huge_pages, config.host.prefault});
   const auto elsewhere = [this](std::function<void()> task) { disposal_.run(std::move(task)); };
   host_->elsewhere = elsewhere;
@@ -102,6 +103,27 @@ Result<void> TierBacking::open_disks(const Config::Disk& disk) {
   return {};
 }
 
+// It connects by itself: a server that is not there keeps nobody from starting.
+Result<void> TierBacking::open_remote(const Config::Remote& remote) {
+  if (remote.url.empty()) return {};
+  storage::RemoteOptions options;
+  options.url = remote.url;
+  options.password_file = remote.password_file;
+  options.tls_ca_file = remote.tls_ca_file;
+  options.tls_cert_file = remote.tls_cert_file;
+  options.tls_key_file = remote.tls_key_file;
+  options.cluster = remote.cluster;
+  options.key_file = remote.key_file;
+  options.connections = remote.connections;
+  options.read_bytes_per_s = remote.read_bytes_per_s;
+  options.write_bytes_per_s = remote.write_bytes_per_s;
+  options.expiry = std::chrono::seconds(remote.expiry_s);
+  auto store = ports_.open_remote(options, ports_.post);
+  if (!store) return make_error(store.error().code, "[remote] " + store.error().message);
+  remote_ = std::move(*store);
+  return {};
+}
+
 std::string TierBacking::name_of_part(Tier tier, std::uint32_t device) const {
   if (tier == Tier::disk) return disks_[device].directory;
   if (tier == Tier::device && device < gpus_.size())
@@ -116,6 +138,11 @@ void TierBacking::register_extent(const storage::Extent& extent) {
       spdlog::warn("extent {} is not registered for disk I/O: {}", extent.id().value,
                    good.error().message);
     }
+  }
+  if (remote_ == nullptr) return;
+  if (auto good = remote_->register_extent(extent); !good) {
+    spdlog::warn("extent {} is not registered for the remote tier: {}", extent.id().value,
+                 good.error().message);
   }
 }
 
@@ -144,6 +171,10 @@ void TierBacking::dispose(std::unique_ptr<storage::Extent> extent, std::function
     ++leaving->users;
     disk.store->forget_extent(id, let_go);
   }
+  if (remote_ != nullptr && leaving->extent->tier() == Tier::host) {
+    ++leaving->users;
+    remote_->forget_extent(id, let_go);
+  }
   let_go();
 }
 
@@ -159,10 +190,13 @@ bool TierBacking::close() {
     std::size_t open;
   };
   const auto closing = std::make_shared<Closing>();
-  closing->open = disks_.size();
-  for (const Disk& disk : disks_) {
-    const auto close = [closing, &store = *disk.store] {
-      store.close();
+  std::vector<std::function<void()>> closes;
+  for (const Disk& disk : disks_) closes.emplace_back([&store = *disk.store] { store.close(); });
+  if (remote_ != nullptr) closes.emplace_back([store = remote_] { store->close(); });
+  closing->open = closes.size();
+  for (const auto& close_one : closes) {
+    const auto close = [closing, close_one] {
+      close_one();
       const std::lock_guard lock(closing->mutex);
       --closing->open;
       closing->closed.notify_one();
@@ -177,9 +211,9 @@ bool TierBacking::close() {
   if (closing->closed.wait_for(lock, limits::kCloseMax, [&] { return closing->open == 0; }))
     return true;
   spdlog::error(
-      "{} of {} disk directories have not closed within {} s: kvtierd ends without them; what was "
-      "not written by then is a miss after the restart",
-      closing->open, disks_.size(), limits::kCloseMax.count());
+      "{} of {} disk directories and remote stores have not closed within {} s: kvtierd ends "
+      "without them; what was not written by then is a miss after the restart",
+      closing->open, closes.size(), limits::kCloseMax.count());
   return false;
 }
 

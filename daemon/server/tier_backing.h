@@ -20,6 +20,7 @@
 #include "daemon/server/write_rate.h"
 #include "storage/device/wrap_device.h"
 #include "storage/memory/extent.h"
+#include "storage/remote/remote_store.h"
 #include "storage/store/record_store.h"
 
 namespace kvtier::daemon {
@@ -29,9 +30,15 @@ class TierBacking {
   struct Ports {
     // Runs a task on the control thread.
     std::function<void(std::function<void()>)> post;
+    // The same after a time.
+    std::function<void(std::chrono::milliseconds, std::function<void()>)> after;
     std::function<void(const std::string&)> progress;
     // Around each disk's device, for tests; none: as it is.
     storage::WrapDevice wrap_device = {};
+    // Opens the remote tier's store.
+    std::function<Result<std::unique_ptr<storage::RemoteStore>>(const storage::RemoteOptions&,
+                                                                storage::RemoteStore::Post)>
+        open_remote = storage::open_remote_store;
   };
   // One a GPU of the device tier.
   struct Gpu {
@@ -59,6 +66,8 @@ class TierBacking {
   const std::vector<Gpu>& gpus() const noexcept { return gpus_; }
   const std::vector<Disk>& disks() const noexcept { return disks_; }
   storage::MemoryExtents& host() noexcept { return *host_; }
+  // Null: there is no remote tier.
+  storage::RemoteStore* remote() const noexcept { return remote_.get(); }
   // Of each directory's capacity, what segments may take; 0 without a disk tier.
   std::uint64_t segments_bytes() const noexcept { return segments_bytes_; }
   // What a person calls this part of a tier.
@@ -66,7 +75,7 @@ class TierBacking {
   // Whether each GPU has so much memory. Errors: invalid.
   Result<void> fits_gpus(std::uint64_t capacity_bytes) const;
 
-  // The disks may read and write there. One of the device tier is left alone.
+  // The disks and the remote store may read and write there. One of the device tier is left alone.
   void register_extent(const storage::Extent& extent);
   // Takes an extent of a tier and calls `gone` when its memory has been given back.
   void dispose(std::unique_ptr<storage::Extent> extent, std::function<void()> gone);
@@ -76,6 +85,7 @@ class TierBacking {
  private:
   Result<void> open_gpus(const Config::Device& device);
   Result<void> open_disks(const Config::Disk& disk);
+  Result<void> open_remote(const Config::Remote& remote);
   storage::RecordStoreOptions store_options(const Config::Disk& disk,
                                             const std::filesystem::path& directory) const;
 
@@ -84,6 +94,7 @@ class TierBacking {
   std::vector<Gpu> gpus_;
   std::unique_ptr<storage::MemoryExtents> host_;
   std::vector<Disk> disks_;
+  std::shared_ptr<storage::RemoteStore> remote_;
   std::uint64_t segments_bytes_ = 0;
 };
 

@@ -26,6 +26,26 @@ std::uint64_t write_queue_bytes_max(std::uint64_t host_cap_bytes) {
   return host_cap_bytes / 4;
 }
 
+// So that a slow network cannot either.
+constexpr std::uint64_t kRemoteQueuePart = 8;
+
+RemoteTier::Options remote_options(const Config& config) {
+  RemoteTier::Options options;
+  options.admission = config.remote.admission;
+  options.known_max = config.remote.blocks_known_max;
+  options.lookup_timeout = config.remote.lookup_timeout;
+  options.read_timeout = config.remote.read_timeout;
+  options.write_queue_max = limits::kRemoteWriteQueueMax;
+  options.write_queue_bytes_max = config.host.capacity_bytes / kRemoteQueuePart;
+  const Tenants tenants = tenants_of(config);
+  for (TenantId tenant = 0; tenant < tenants.size(); ++tenant) {
+    const bool shares = std::ranges::find(config.remote.tenants, tenants[tenant].name) !=
+                        config.remote.tenants.end();
+    options.stays_here.push_back(tenants[tenant].isolated && !shares);
+  }
+  return options;
+}
+
 BlockCache::Options cache_options(const Config& config, std::uint64_t segments_bytes) {
   const Config defaults;
   BlockCache::Options options;
@@ -39,6 +59,7 @@ BlockCache::Options cache_options(const Config& config, std::uint64_t segments_b
   options.host = {config.host.capacity_bytes, extent_bytes_of(config.host, defaults.host)};
   options.device = {config.device.capacity_bytes, extent_bytes_of(config.device, defaults.device)};
   options.pinned_percent_max = config.pinned_percent_max;
+  options.remote = remote_options(config);
   if (config.disk.directories.empty()) return options;
   options.disk.segments_bytes = segments_bytes;
   options.disk.segment_bytes = config.disk.segment_bytes;
@@ -69,8 +90,12 @@ Result<void> Tiers::open(const Config& config) {
 }
 
 void Tiers::make_cache(const Config& config) {
-  BlockCache::Ports ports{
-      {}, &backing_.host(), {}, directory_.get(), [this] { return kept_.next_extent(); }};
+  BlockCache::Ports ports{{},
+                          &backing_.host(),
+                          {},
+                          directory_.get(),
+                          [this] { return kept_.next_extent(); },
+                          backing_.remote()};
   for (const auto& gpu : backing_.gpus()) ports.devices.push_back(gpu.extents.get());
   for (const auto& disk : backing_.disks())
     ports.disks.push_back({disk.store.get(), disk.directory});
@@ -78,6 +103,8 @@ void Tiers::make_cache(const Config& config) {
                                         std::move(ports));
   cache_->later = ports_.post;
   cache_->disk().later = ports_.post;
+  cache_->remote().later = ports_.post;
+  cache_->remote().after = ports_.after;
   cache_->disk().on_recovering = [this](const std::string& directory, std::uint64_t blocks) {
     ports_.progress(
         fmt::format("Taking over what is on disk: {} blocks, in {}", blocks, directory));

@@ -16,6 +16,7 @@ struct ClientOfSession {
   std::uint32_t device = kNoDevice;  // its GPU's number
   bool read_only = false;
   bool answers_recalls = false;
+  bool knows_remote = false;               // the tier, by its name
   std::chrono::milliseconds lease_time{};  // as it was told
 };
 

@@ -21,6 +21,13 @@ std::span<const Key> keys_in(capnp::Data::Reader data) {
   return {reinterpret_cast<const Key*>(data.begin()), data.size() / sizeof(Key)};
 }
 
+// The number of a request's first key in its prefix, where that was told.
+template <class Request>
+std::optional<std::uint32_t> first_in(Request request) {
+  if (request.getFirst() == 0) return std::nullopt;
+  return request.getFirst() - 1;
+}
+
 // Copies `count` values of 16 or 4 bytes, which lie unaligned in the frame.
 template <class Value>
 std::vector<Value> values_of(capnp::Data::Reader data) {
@@ -39,6 +46,8 @@ Result<void> ClientRequests::handle(wire::Message::Reader message) {
       return open(id, message.getOpenNamespace());
     case wire::Message::LEASE:
       return lease(id, message.getLease());
+    case wire::Message::LOOK_UP:
+      return look_up(id, message.getLookUp());
     case wire::Message::RELEASE:
       for (const LeaseId lease : message.getRelease())
         context_.cache.release(client_.session, lease);
@@ -109,26 +118,74 @@ Result<void> ClientRequests::lease(std::uint64_t id, wire::LeaseRequest::Reader 
   if (request.getKeys().size() % sizeof(Key) != 0) return malformed("a lease of part of a key");
   const auto keys = keys_in(request.getKeys());
   if (request.getLookedUp() > limits::kLookedUpMax) return malformed("a prompt of too many blocks");
+  const LeaseAsked asked{id, request.getNs(), request.getLookedUp(), request.getAhead()};
+  const auto then = [this, asked](std::span<const Key> all) {
+    if (const auto again = namespaces_.number_of(asked.handle)) grant(asked, *again, all);
+  };
+  if (!looks_further({*ns, keys, first_in(request)}, then)) grant(asked, *ns, keys);
+  return {};
+}
+
+// True: the remote tier is asked for what is not known of the prompt, and `then` goes on with it
+// where the session is still there.
+bool ClientRequests::looks_further(const RemoteLookups::Prompt& prompt,
+                                   std::function<void(std::span<const Key>)> then) {
+  if (prompt.ns == kNotKnown || !context_.cache.remote().readable()) return false;
+  const auto keys = std::make_shared<std::vector<Key>>();
+  const bool asked = context_.cache.remote().ask(
+      prompt, [weak = connection_.weak_from_this(), keys, then = std::move(then)] {
+        const auto connection = weak.lock();
+        if (connection && connection->open()) then(*keys);
+      });
+  if (asked) keys->assign(prompt.keys.begin(), prompt.keys.end());
+  return asked;
+}
+
+void ClientRequests::grant(const LeaseAsked& asked, std::uint16_t ns, std::span<const Key> keys) {
   const auto answer = [&](const BlockCache::Grant& grant) {
     for (const SlotName slot : grant.slots) extents_.introduce(slot);
-    connection_.reply(id, [&](Builder root) {
+    connection_.reply(asked.id, [&](Builder root) {
       auto leased = root.initLeased();
       leased.setLease(grant.lease);
       auto slots = leased.initSlots(static_cast<unsigned>(grant.slots.size()));
       for (unsigned i = 0; i < grant.slots.size(); ++i) slots.set(i, grant.slots[i]);
-      leased.setTiers({reinterpret_cast<const kj::byte*>(grant.tiers.data()), grant.tiers.size()});
+      auto tiers = leased.initTiers(static_cast<unsigned>(grant.tiers.size()));
+      for (unsigned i = 0; i < grant.tiers.size(); ++i) {
+        // To who knows no other, what is not in memory is on disk.
+        const Tier tier =
+            client_.knows_remote || grant.tiers[i] != Tier::remote ? grant.tiers[i] : Tier::disk;
+        tiers[i] = static_cast<kj::byte>(tier);
+      }
     });
   };
-  if (*ns != kNotKnown) {
-    context_.cache.lease(client_.session, *ns, keys, client_.device, request.getLookedUp(),
-                         request.getAhead(), answer);
-    return {};
+  if (ns != kNotKnown) {
+    context_.cache.lease(client_.session, ns, keys, client_.device, asked.looked_up, asked.ahead,
+                         answer);
+    return;
   }
-  if (!request.getAhead()) {
+  if (!asked.ahead) {
     context_.cache.catalogue().namespaces().missed(
-        std::max<std::uint64_t>(request.getLookedUp(), keys.size()));
+        std::max<std::uint64_t>(asked.looked_up, keys.size()));
   }
   answer({});
+}
+
+Result<void> ClientRequests::look_up(std::uint64_t id, wire::LeaseRequest::Reader request) {
+  const auto ns = namespaces_.number_of(request.getNs());
+  if (!ns) return ns.error();
+  if (request.getKeys().size() % sizeof(Key) != 0) return malformed("a lookup of part of a key");
+  const auto keys = keys_in(request.getKeys());
+  const auto answer = [this, id, handle = request.getNs()](std::span<const Key> all) {
+    const auto now = namespaces_.number_of(handle);
+    std::size_t known = 0;
+    if (now && *now != kNotKnown) {
+      std::vector<BlockId> ids(all.size());
+      known = context_.cache.catalogue().find_prefix(*now, all, ids);
+    }
+    connection_.reply(
+        id, [known](Builder root) { root.setLookedUp(static_cast<std::uint32_t>(known)); });
+  };
+  if (!looks_further({*ns, keys, first_in(request)}, answer)) answer(keys);
   return {};
 }
 
@@ -246,7 +303,14 @@ Result<void> ClientRequests::hint(wire::Hint::Reader hint) {
   if (client_.read_only && asked.kind != HintKind::prefetch) {
     context_.cache.hints().deny(asked.kind, keys.size());
   } else if (*ns != kNotKnown) {
-    context_.cache.hint(client_.session, *ns, keys, asked, client_.device);
+    const auto then = [this, asked, handle = hint.getNs()](std::span<const Key> all) {
+      const auto now = namespaces_.number_of(handle);
+      if (now && *now != kNotKnown)
+        context_.cache.hint(client_.session, *now, all, asked, client_.device);
+    };
+    const bool further =
+        asked.kind == HintKind::prefetch && looks_further({*ns, keys, first_in(hint)}, then);
+    if (!further) context_.cache.hint(client_.session, *ns, keys, asked, client_.device);
   }
   return {};
 }

@@ -9,6 +9,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "daemon/session/client_of_session.h"
@@ -40,7 +42,17 @@ class ClientRequests {
   using Builder = wire::Message::Builder;
 
   Result<void> open(std::uint64_t id, capnp::Data::Reader encoded);
+  struct LeaseAsked {
+    std::uint64_t id = 0;      // of the request
+    std::uint32_t handle = 0;  // of the namespace
+    std::uint32_t looked_up = 0;
+    bool ahead = false;
+  };
   Result<void> lease(std::uint64_t id, wire::LeaseRequest::Reader request);
+  void grant(const LeaseAsked& asked, std::uint16_t ns, std::span<const Key> keys);
+  Result<void> look_up(std::uint64_t id, wire::LeaseRequest::Reader request);
+  bool looks_further(const RemoteLookups::Prompt& prompt,
+                     std::function<void(std::span<const Key>)> then);
   Result<void> reserve(std::uint64_t id, wire::ReserveRequest::Reader request);
   Result<void> commit(std::uint64_t id, wire::Commit::Reader commit);
   Result<void> report(wire::Report::Reader report);

@@ -21,7 +21,7 @@ void add(wire::Report::Timing::Reader timing, Transfers& to) {
 Result<void> ClientTold::take(wire::Report::Reader report) {
   const auto by_tier = report.getLoads();
   const auto by_reason = report.getDropped();
-  bool good = by_tier.size() <= kTiers && by_reason.size() <= dropped.size();
+  bool good = by_tier.size() <= loads.size() && by_reason.size() <= dropped.size();
   for (const auto timing : by_tier) good = good && fits(timing);
   if (!good || !fits(report.getWriteBacks()))
     return make_error(Errc::malformed, "request: a report with too many counters");

@@ -22,7 +22,7 @@ struct ClientTold {
   std::uint64_t proof_faults = 0;
   std::uint64_t checksum_faults = 0;
   std::array<std::uint64_t, kDropReasons> dropped{};
-  std::array<Transfers, kTiers> loads;  // by the slowest tier that a block came from
+  std::array<Transfers, kTiersWithRemote> loads;  // by the slowest tier that a block came from
   Transfers write_backs;
 
   // Errors: malformed; nothing is taken then.

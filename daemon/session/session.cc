@@ -16,7 +16,7 @@ Session::Session(SessionId id, ProcessId process, Peer peer, Socket socket, Sess
                  Doomed doomed)
     : Connection(id, std::move(peer), std::move(socket), context, std::move(doomed)),
       context_(context),
-      client_{id, process, 0, kNoDevice, false, false, context.welcomed.lease_time},
+      client_{id, process, 0, kNoDevice, false, false, false, context.welcomed.lease_time},
       namespaces_(context.cache),
       extents_(*this, context, namespaces_),
       requests_(*this, context, client_, namespaces_, extents_),
@@ -89,6 +89,7 @@ Result<void> Session::hello(std::uint64_t id, wire::Hello::Reader hello) {
   if (client_.read_only && !context_.welcomed.device_for_readers) client_.device = kNoDevice;
   client_.id = hello.getClient();
   client_.answers_recalls = (hello.getFeatures() & wire::kAnswersRecalls) != 0;
+  client_.knows_remote = (hello.getFeatures() & wire::kRemoteTier) != 0;
   extents_.set_read_only(client_.read_only);
   if (client_.id != 0) context_.ports.end_earlier(this->id(), client_.process, client_.id);
   if (auto good = extents_.recall(hello, client_.device); !good) return good;
@@ -115,7 +116,8 @@ Result<void> Session::welcome(std::uint64_t id) {
       [&](Builder root) {
         auto welcome = root.initWelcome();
         welcome.setVersion(wire::kProtocolVersion);
-        welcome.setFeatures(wire::kFeatures);
+        const bool remote = context_.cache.remote().configured();
+        welcome.setFeatures(remote ? wire::kFeatures : wire::kFeatures & ~wire::kRemoteTier);
         welcome.setBootId(data_of(context_.welcomed.boot_id));
         welcome.setLeaseMs(static_cast<std::uint32_t>(client_.lease_time.count()));
         welcome.setDirectoryBytes(context_.directory.bytes());

@@ -315,7 +315,15 @@ static kvt_prefix* prefix_of(kvl* k, const llama_token* tokens, size_t count) {
 
 static uint32_t cached_blocks(kvl* k, const kvt_prefix* prefix) {
   kvt_match match = KVT_MATCH_INIT;
-  return kvt_cache_match(k->cache, prefix, &match) == KVT_OK ? match.blocks : 0;
+  if (kvt_cache_match(k->cache, prefix, &match) != KVT_OK) return 0;
+  return match.blocks -
+         match.remote; /* what is remote alone is the tail as a rule, and goes to this host too */
+}
+
+/* With what the daemon's remote tier has, where it has one. */
+static uint32_t blocks_to_restore(kvl* k, const kvt_prefix* prefix, int64_t deadline) {
+  kvt_match match = KVT_MATCH_INIT;
+  return kvt_cache_look_up(k->cache, prefix, deadline, &match) == KVT_OK ? match.blocks : 0;
 }
 
 static kvt_pages pages_of(const kvl* k, const uint32_t* numbers, uint32_t count) {
@@ -349,7 +357,7 @@ size_t kvl_restore(kvl* k, llama_seq_id sequence, const llama_token* tokens, siz
                    int64_t deadline) {
   const size_t held = (size_t)(llama_memory_seq_pos_max(k->memory, sequence) + 1);
   kvt_prefix* prefix = prefix_of(k, tokens, count);
-  const uint32_t cached = prefix == NULL ? 0 : cached_blocks(k, prefix);
+  const uint32_t cached = prefix == NULL ? 0 : blocks_to_restore(k, prefix, deadline);
   const uint32_t begun = (uint32_t)(held / k->block_tokens);
   uint32_t block = begun;
   bool more = block < cached;

@@ -65,11 +65,16 @@ class PageCache:
         return found(self._link.client, self._cache, self._link.options.connect_timeout_s, "page")
 
     def leading(self, keys: Sequence[str]) -> int:
-        """How many of the first pages are there: a look into shared memory."""
+        """How many of the first pages are there: a look into shared memory, and a question for the first that is not, where
+        the daemon has a remote tier."""
         for i, key in enumerate(keys):
-            if not self.present(key):
+            if not self.present(key) and not self._is_remote(key):
                 return i
         return len(keys)
+
+    def _is_remote(self, key: str) -> bool:
+        timeout = self._link.options.load_timeout_s
+        return not self._link.paused and self._cache.look_up(self._prefix(key), timeout=timeout).blocks == 1
 
     def present(self, key: str) -> bool:
         return not self._link.paused and self._cache.match(self._prefix(key)).blocks == 1
@@ -124,7 +129,7 @@ class PageCache:
         return self._cache.prefix().append_digest(digest_of(key))
 
     def _load_window(self, keys: Sequence[str], places: Sequence[Place], deadline: float) -> tuple[int, int]:
-        """How many of the first pages came whole, and how many of those were on disk."""
+        """How many of the first pages came whole, and how many of those were in no memory."""
         leases: list[kvtier.Lease] = []
         loads: list[kvtier.Load] = []
         try:
@@ -144,4 +149,4 @@ class PageCache:
             for lease in reversed(leases):
                 lease.release()
         good = came.index(0) if 0 in came else len(came)
-        return good, sources[:good].count(kvtier.Tier.disk)
+        return good, sum(source in (kvtier.Tier.disk, kvtier.Tier.remote) for source in sources[:good])

@@ -180,6 +180,7 @@ class KvtierConnector(KVConnectorBase_V1):
             lookup.block_tokens,
             make_prefix=lookup.prefix,
             match=lookup.match,
+            look_up=lookup.look_up,
             covers_of=lambda request: covers_of(request, tokens_max),
             prefetch=lookup.prefetch,
             least_blocks=self._options.least_blocks,

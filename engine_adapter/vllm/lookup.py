@@ -10,6 +10,10 @@ import kvtier
 from .options import Options
 
 
+# Of one that is stopped: others answer within the daemon's own [remote] lookup_timeout_ms.
+_LOOK_UP_TIMEOUT_S = 0.05
+
+
 def fields_of(ns: kvtier.Namespace) -> dict[str, Any]:
     """What Namespace() makes the same of, in another process."""
     return {field.name: getattr(ns, field.name) for field in dataclasses.fields(ns) if field.init}
@@ -63,6 +67,11 @@ class Lookup:
     def match(self, prefixes: Prefixes) -> int:
         """Leading blocks that all ranks have."""
         return min(cache.match(prefix).blocks for cache, prefix in zip(self._caches, prefixes.each))
+
+    def look_up(self, prefixes: Prefixes) -> int:
+        """match(), with what the daemon's remote tier has, where it has one: that is asked, for some milliseconds at most."""
+        each = zip(self._caches, prefixes.each)
+        return min(cache.look_up(prefix, timeout=_LOOK_UP_TIMEOUT_S).blocks for cache, prefix in each)
 
     def prefetch(self, prefixes: Prefixes) -> None:
         """From disk to memory, as long as the request queues. A hint: that it cannot be given costs nothing."""

@@ -73,6 +73,7 @@ class _Live:
         "stores",
         "loadable",
         "ordered_at",
+        "looked_up",
     )
 
     def __init__(self, request: Request, prefix: Any, covers: Covers):
@@ -90,6 +91,7 @@ class _Live:
         self.stores = False
         self.loadable = True  # no load of its has failed
         self.ordered_at = 0.0  # when the last load was
+        self.looked_up = False  # what other hosts have of it was asked for
 
 
 class Planner:
@@ -99,6 +101,7 @@ class Planner:
         make_prefix: Callable[[Covers], Any | None],
         match: Callable[[Any], int],
         covers_of: Callable[[Any], Covers] = lambda request: [],
+        look_up: Callable[[Any], int] | None = None,
         prefetch: Callable[[Any], None] = lambda prefix: None,
         least_blocks: int = 1,
         clock: Callable[[], float] = lambda: 0.0,
@@ -110,6 +113,7 @@ class Planner:
         block_tokens: tokens of a block, which is one page.
         make_prefix: an empty prefix with these covers; None where they cannot be covered.
         match: how many leading blocks all ranks have; 0 while any of them cannot be asked.
+        look_up: the same, and may ask further; once a request. None: match.
         covers_of: what a request's KV depends on besides its tokens.
         prefetch: told of prefixes of requests that have come and may queue.
         least_blocks: fewer than so many are computed instead.
@@ -118,6 +122,7 @@ class Planner:
         self._block_tokens = block_tokens
         self._make_prefix = make_prefix
         self._match = match
+        self._look_up = match if look_up is None else look_up
         self._covers_of = covers_of
         self._prefetch = prefetch
         self._least_blocks = max(least_blocks, 1)
@@ -153,7 +158,9 @@ class Planner:
         live.asked_at = computed // self._block_tokens
         if self._clock() < self._paused_until:
             return 0
-        blocks = min(self._match(live.prefix), live.prefix.blocks_matchable) - live.asked_at
+        ask = self._match if live.looked_up else self._look_up
+        live.looked_up = True
+        blocks = min(ask(live.prefix), live.prefix.blocks_matchable) - live.asked_at
         return blocks * self._block_tokens if blocks >= self._least_blocks else 0
 
     def admitted(self, request: Request, pages: Sequence[int], tokens_to_load: int) -> None:

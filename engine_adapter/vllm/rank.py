@@ -82,7 +82,7 @@ class RankLoad:
                 self._load = self._lease.load(self._pool, self._pages)
                 # While they are copied, rather than when a request waits for nothing else.
                 self._from_disk = [
-                    self._lease.source(block) == kvtier.Tier.disk for block in range(self._load.blocks)
+                    self._lease.source(block) in (kvtier.Tier.disk, kvtier.Tier.remote) for block in range(self._load.blocks)
                 ]
             except kvtier.KvtierError:
                 self._lost = True

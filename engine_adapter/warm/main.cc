@@ -14,6 +14,7 @@
 #include "engine_adapter/warm/dry_run.h"
 #include "engine_adapter/warm/limits.h"
 #include "engine_adapter/warm/manifest.h"
+#include "engine_adapter/warm/remote_push.h"
 #include "engine_adapter/warm/warmer.h"
 
 namespace kvtier::warm {
@@ -38,6 +39,8 @@ Examples:
         'manuals/*.md' faq.txt
   What a manifest lists, eight prompts at a time, with a summary for a program:
     kvtier-warm --endpoint http://engine:8000/v1 --manifest warm.toml --parallel 8 --json
+  For every host that shares this one's remote tier:
+    kvtier-warm --endpoint http://127.0.0.1:8000 --remote docs/
   How many tokens that would be, and how many bytes in the cache, without a server:
     kvtier-warm --dry-run --tokenizer MODEL_DIRECTORY --manifest warm.toml
 
@@ -58,6 +61,8 @@ struct Options {
   std::uint32_t timeout_s = 600;
   bool dry_run = false;
   bool json = false;
+  bool remote = false;
+  std::string socket = "/run/kvtier/kvtierd.sock";
   WarmOptions warm;
 };
 
@@ -104,6 +109,11 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--storage-format", o.format,
                  "Of --dry-run: fp8_e4m3, fp8_e5m2, bf16, f32, int8 or int4")
       ->check(check_format)
+      ->capture_default_str();
+  app.add_flag("--remote", o.remote,
+               "Then have kvtierd write what was computed or used to its remote tier; as an "
+               "administrator of it");
+  app.add_option("--socket", o.socket, "Of --remote: the daemon's control socket")
       ->capture_default_str();
   app.add_flag("--json", o.json, "The summary as JSON on standard output");
 }
@@ -162,7 +172,7 @@ int dry(const Options& o, const std::vector<Document>& documents) {
   return sums->failures.empty() ? kDone : kIncomplete;
 }
 
-OutJson to_json(const Summary& s) {
+OutJson to_json(const Summary& s, const std::optional<Pushed>& pushed) {
   OutJson json{{"documents", s.documents},
                {"warmed", s.warmed},
                {"cached", s.cached},
@@ -175,6 +185,7 @@ OutJson to_json(const Summary& s) {
                {"elapsed_ms", s.elapsed.count()},
                {"interrupted", s.interrupted},
                {"error", s.ended ? OutJson(s.ended->message) : OutJson()}};
+  if (pushed) json["remote"] = {{"blocks", pushed->blocks}, {"left", pushed->left}};
   for (const Failure& one : s.failures) {
     json["failures"].push_back({{"path", one.path}, {"why", one.why}});
   }
@@ -201,18 +212,25 @@ std::string to_text(const Summary& s) {
   return text;
 }
 
-int report(const Options& o, const Summary& summary) {
+int report(const Options& o, const Summary& summary, const std::optional<Pushed>& pushed) {
   if (o.json) {
-    std::puts(to_json(summary).dump(2, ' ', false, OutJson::error_handler_t::replace).c_str());
+    std::puts(
+        to_json(summary, pushed).dump(2, ' ', false, OutJson::error_handler_t::replace).c_str());
   } else {
     std::fputs(to_text(summary).c_str(), stdout);
+    if (pushed) {
+      std::printf("%llu blocks in the remote tier, %llu not.\n",
+                  static_cast<unsigned long long>(pushed->blocks),
+                  static_cast<unsigned long long>(pushed->left));
+    }
   }
   if (summary.ended) return fail(*summary.ended, kFailed);
   if (summary.interrupted) {
     std::fputs("kvtier-warm: interrupted; the same command goes on from here\n", stderr);
     return kInterrupted;
   }
-  return summary.failures.empty() ? kDone : kIncomplete;
+  const bool whole = summary.failures.empty() && (!pushed || pushed->left == 0);
+  return whole ? kDone : kIncomplete;
 }
 
 int warm(Options& o, std::vector<Document> documents) {
@@ -227,7 +245,14 @@ int warm(Options& o, std::vector<Document> documents) {
   }
   ProgressView view(ctl::is_terminal(STDERR_FILENO));
   Warmer warmer(o.warm, std::move(documents), view);
-  return report(o, warmer.run());
+  const Summary summary = warmer.run();
+  std::optional<Pushed> pushed;
+  if (o.remote) {
+    auto done = push_to_remote(o.socket, summary.elapsed);
+    if (!done) return fail(done.error(), kFailed);
+    pushed = *done;
+  }
+  return report(o, summary, pushed);
 }
 
 int run(int argc, char** argv) {

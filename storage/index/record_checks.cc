@@ -1,6 +1,5 @@
 #include "storage/index/record_checks.h"
 
-#include "core/record/private_head.h"
 #include "storage/index/segments.h"
 
 namespace kvtier::storage {
@@ -25,34 +24,55 @@ bool fits_slot(std::uint64_t record_bytes, DiskLocation at, std::uint64_t slot_b
          at.slot < slots_per_segment(segment_bytes, slot_bytes);
 }
 
-Result<void> seal_record(std::span<std::byte> record, const BlockIdentity& identity,
-                         std::uint64_t era) {
+namespace {
+
+// The head of a record that is the one its identity says.
+Result<PrivateHead> head_to_write(std::span<const std::byte> record,
+                                  const BlockIdentity& identity) {
   PrivateHead head;
-  if (auto good = head.read(record); !good) return good;
+  if (auto good = head.read(record); !good) return good.error();
   const RecordHeader& header = head.header();
   if (header.record_bytes != record.size() || header.ns != identity.ns ||
       header.key != identity.key || header.parent != identity.parent ||
       header.block_index != identity.block_index) {
     return make_error(Errc::corrupt, "a record to be written is not the block it is named as");
   }
-  return head.seal(record, era);
+  return head;
+}
+
+}  // namespace
+
+Result<void> seal_record(std::span<std::byte> record, const BlockIdentity& identity,
+                         std::uint64_t era) {
+  auto head = head_to_write(record, identity);
+  if (!head) return head.error();
+  return head->seal(record, era);
+}
+
+Result<PrivateHead> sealed_head(std::span<const std::byte> record, const BlockIdentity& identity,
+                                std::uint64_t era) {
+  auto head = head_to_write(record, identity);
+  if (!head) return head;
+  if (auto sealed = head->seal_apart(record, era); !sealed) return sealed.error();
+  return head;
+}
+
+Result<void> verify_record(std::span<const std::byte> record, const NamespaceId& ns,
+                           const Key& key) {
+  const auto header = verify_found(record);
+  if (!header) return header.error();
+  if (header->ns != ns) return make_error(Errc::corrupt, "record: another namespace");
+  if (header->key != key) return make_error(Errc::corrupt, "record: another key");
+  if (header->record_bytes != record.size())
+    return make_error(Errc::corrupt, "record: another size");
+  return {};
 }
 
 Result<void> verify_record(std::span<const std::byte> record, const NamespaceId& ns, const Key& key,
                            DiskLocation at) {
-  const auto header = verify_found(record);
-  std::string wrong;
-  if (!header) {
-    wrong = header.error().message;
-  } else if (header->ns != ns) {
-    wrong = "record: another namespace";
-  } else if (header->key != key) {
-    wrong = "record: another key";
-  } else if (header->record_bytes != record.size()) {
-    wrong = "record: another size";
-  }
-  if (wrong.empty()) return {};
-  return make_error(Errc::corrupt, place(at) + ": " + wrong);
+  auto good = verify_record(record, ns, key);
+  if (!good) return make_error(Errc::corrupt, place(at) + ": " + good.error().message);
+  return good;
 }
 
 }  // namespace kvtier::storage

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/base/units.h"
+#include "core/record/private_head.h"
 #include "core/record/record.h"
 #include "storage/index/store_options.h"
 
@@ -28,6 +29,14 @@ bool fits_slot(std::uint64_t record_bytes, DiskLocation at, std::uint64_t slot_b
 Result<void> seal_record(std::span<std::byte> record, const BlockIdentity& identity,
                          std::uint64_t era);
 
+// The head of a record that is about to be written as it would be sealed, apart from the record,
+// which is left as it is. Errors: corrupt.
+Result<PrivateHead> sealed_head(std::span<const std::byte> record, const BlockIdentity& identity,
+                                std::uint64_t era);
+
+// Whether these bytes are the whole record looked for. Errors: corrupt.
+Result<void> verify_record(std::span<const std::byte> record, const NamespaceId& ns,
+                           const Key& key);
 // Whether what was read from `at` is the whole record looked for. Errors: corrupt.
 Result<void> verify_record(std::span<const std::byte> record, const NamespaceId& ns, const Key& key,
                            DiskLocation at);

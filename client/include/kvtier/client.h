@@ -128,6 +128,17 @@ class Cache {
   // connection, closed, or forked).
   virtual Result<void> hint(const Prefix& prefix, BlockRange range, const Hint& hint) noexcept = 0;
 
+  // Whether look_up() may find more than match(): the daemon has a remote tier. No system call.
+  virtual bool looks_further() const noexcept { return false; }
+  // match(), once the daemon has asked its remote tier for what it does not know of `prefix`, which
+  // takes it some milliseconds at most ([remote] lookup_timeout_ms). Before a lease of a prompt of
+  // which match() has not all. Waits until `deadline` at most; for nothing where the daemon has no
+  // remote tier, or knows all of it. What could not be asked is a miss.
+  virtual Match look_up(const Prefix& prefix, Deadline deadline) noexcept {
+    (void)deadline;
+    return match(prefix);
+  }
+
  protected:
   static Lease make_lease(std::shared_ptr<Lease::State> state) noexcept;
   static WriteBack make_write_back(std::shared_ptr<WriteBack::State> state) noexcept;
@@ -161,8 +172,8 @@ struct ClientOptions {
 };
 
 struct ClientStats {
-  std::uint64_t blocks_looked_up = 0;        // = sum(hits) + misses
-  std::array<std::uint64_t, kTiers> hits{};  // blocks leased, by tier
+  std::uint64_t blocks_looked_up = 0;        // = sum(hits) + remote_hits() + misses
+  std::array<std::uint64_t, kTiers> hits{};  // blocks leased, by tier; the remote one's: below
   std::uint64_t misses = 0;
   std::uint64_t faults = 0;  // leased blocks that did not hold
   std::uint64_t leases_lost = 0;
@@ -171,6 +182,12 @@ struct ClientStats {
   Drops dropped;  // of those, by reason
   std::uint64_t deadlines_missed = 0;
   std::uint64_t connects = 0;
+
+  // Blocks leased from the remote tier. Counts that change meanwhile may make it 0.
+  std::uint64_t remote_hits() const noexcept {
+    const std::uint64_t others = hits[0] + hits[1] + hits[2] + misses;
+    return blocks_looked_up > others ? blocks_looked_up - others : 0;
+  }
 };
 
 // The connection to a daemon. Owns one session thread and one copy thread.

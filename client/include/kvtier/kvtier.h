@@ -36,7 +36,7 @@ extern "C" {
 #endif
 
 /* Grows with every function or field that is added. */
-#define KVT_API 1
+#define KVT_API 2
 
 typedef enum kvt_code {
   KVT_OK = 0,
@@ -53,7 +53,13 @@ typedef enum kvt_code {
   KVT_STALE = 11    /* a lease ended before its copy did */
 } kvt_code;
 
-typedef enum kvt_tier { KVT_TIER_DEVICE = 0, KVT_TIER_HOST = 1, KVT_TIER_DISK = 2 } kvt_tier;
+typedef enum kvt_tier {
+  KVT_TIER_DEVICE = 0,
+  KVT_TIER_HOST = 1,
+  KVT_TIER_DISK = 2,
+  KVT_TIER_REMOTE = 3 /* a store that hosts share */
+} kvt_tier;
+/* Of a host; the remote one has fields of its own. */
 #define KVT_TIERS 3
 
 typedef enum kvt_format {
@@ -213,9 +219,10 @@ typedef struct kvt_stats {
   uint64_t dropped[KVT_DROP_REASONS];
   uint64_t deadlines_missed;
   uint64_t connects;
+  uint64_t remote_hits;
 } kvt_stats;
 #define KVT_STATS_INIT \
-  { sizeof(kvt_stats), 0, {0}, 0, 0, 0, 0, 0, {0}, 0, 0 }
+  { sizeof(kvt_stats), 0, {0}, 0, 0, 0, 0, 0, {0}, 0, 0, 0 }
 kvt_code kvt_client_stats(const kvt_client* client, kvt_stats* stats);
 
 /* ---- Cache: a namespace as an engine uses it ---- */
@@ -312,13 +319,20 @@ typedef struct kvt_match {
   size_t size;
   uint32_t blocks;
   uint32_t per_tier[KVT_TIERS];
+  uint32_t remote; /* of the blocks, those that are in the remote tier alone */
 } kvt_match;
 /* clang-format off */
-#define KVT_MATCH_INIT {sizeof(kvt_match), 0, {0}}
+#define KVT_MATCH_INIT {sizeof(kvt_match), 0, {0}, 0}
 /* clang-format on */
 
 /* How many leading blocks are cached, and where: advisory, at the cost of a look into memory. */
 kvt_code kvt_cache_match(const kvt_cache* cache, const kvt_prefix* prefix, kvt_match* match);
+
+/* The same once kvtierd has asked its remote tier for what it does not know of the prefix, which
+ * takes it some milliseconds at most. Waits until `deadline` at most, and for nothing where there
+ * is no such tier. What could not be asked is a miss. */
+kvt_code kvt_cache_look_up(kvt_cache* cache, const kvt_prefix* prefix, int64_t deadline,
+                           kvt_match* match);
 
 typedef enum kvt_lease_state {
   KVT_LEASE_ASKED = 0,    /* not answered yet */

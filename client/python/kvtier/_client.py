@@ -30,6 +30,11 @@ class Match(NamedTuple):
     blocks: int  #: leading blocks found
     per_tier: TierCounts  #: of those, by the fastest tier that holds each
 
+    @property
+    def remote(self) -> int:
+        """Of those, what is in the remote tier alone, as far as the daemon knows."""
+        return self.blocks - sum(self.per_tier)
+
 
 class Stats(NamedTuple):
     blocks_looked_up: int
@@ -42,6 +47,11 @@ class Stats(NamedTuple):
     dropped: Drops  #: of those, by reason
     deadlines_missed: int
     connects: int
+
+    @property
+    def remote_hits(self) -> int:
+        """Blocks leased from the remote tier; `hits` has the others."""
+        return max(0, self.blocks_looked_up - sum(self.hits) - self.misses)
 
 
 class Cache:
@@ -62,6 +72,15 @@ class Cache:
     def match(self, prefix: Prefix | Tokens) -> Match:
         """How many leading blocks are cached, and where: a look into shared memory, advisory."""
         blocks, per_tier = self._native.match(self._prefix(prefix)._native)
+        return Match(blocks, TierCounts(*per_tier))
+
+    def look_up(self, prefix: Prefix | Tokens, *, timeout: float | None = None) -> Match:
+        """match(), once kvtierd has asked its remote tier for what it does not know of the prefix.
+
+        That takes some milliseconds at most, `timeout` seconds here; where there is no remote tier it is match(). What could
+        not be asked is a miss.
+        """
+        blocks, per_tier = self._native.look_up(self._prefix(prefix)._native, timeout)
         return Match(blocks, TierCounts(*per_tier))
 
     def lease(self, prefix: Prefix | Tokens, end: int | None = None, *, first: int = 0, timeout: float | None = None) -> Lease:

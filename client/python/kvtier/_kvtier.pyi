@@ -66,6 +66,8 @@ class Tier(enum.Enum):
 
     disk = 2
 
+    remote = 3
+
 class LeaseState(enum.Enum):
     asked = 0
 
@@ -172,6 +174,8 @@ class Cache:
     def cuda_device(self) -> int | None: ...
 
     def match(self, prefix: Prefix) -> tuple[int, list[int]]: ...
+
+    def look_up(self, prefix: Prefix, timeout: float | None) -> tuple[int, list[int]]: ...
 
     def lease(self, prefix: Prefix, first: int, end: int, timeout: float | None) -> Lease: ...
 

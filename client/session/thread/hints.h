@@ -16,11 +16,12 @@ class Hints {
 
   // `features`: of the welcome.
   void begin(std::uint64_t features) noexcept { taken_ = (features & wire::kTakesHints) != 0; }
-  // In as many messages as it takes.
-  void send(std::uint32_t handle, std::span<const Key> keys, const Hint& hint);
+  // In as many messages as it takes. `first`: the number of the first key in its prefix.
+  void send(std::uint32_t handle, std::uint32_t first, std::span<const Key> keys, const Hint& hint);
 
  private:
-  void send_piece(std::uint32_t handle, std::span<const Key> keys, const Hint& hint);
+  void send_piece(std::uint32_t handle, std::uint32_t first, std::span<const Key> keys,
+                  const Hint& hint);
 
   Conversation& conversation_;
   bool taken_ = false;

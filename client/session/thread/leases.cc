@@ -31,7 +31,29 @@ void Leases::ask(std::uint32_t handle, const Hold& hold, const std::shared_ptr<O
         lease.setNs(handle);
         lease.setLookedUp(hold->looked_up());
         lease.setAhead(hold->looked_up() == 0);
+        lease.setFirst(hold->position(0) + 1);
         lease.setKeys(data(hold->keys().data(), hold->keys().size() * sizeof(Key)));
+      },
+      done);
+}
+
+void Leases::look_up(std::uint32_t handle, const std::vector<Key>& keys,
+                     const std::shared_ptr<Outcome>& outcome) {
+  const auto done = [outcome](Result<wire::Message::Reader> reply) -> Result<void> {
+    if (!reply) {
+      outcome->set(reply.error());
+      return {};
+    }
+    if (!reply->isLookedUp()) return malformed("something else than a lookup");
+    outcome->set({});
+    return {};
+  };
+  conversation_.ask(
+      [&](wire::Message::Builder m) {
+        auto lookup = m.initLookUp();
+        lookup.setNs(handle);
+        lookup.setKeys(data(keys.data(), keys.size() * sizeof(Key)));
+        lookup.setFirst(1);
       },
       done);
 }
@@ -47,7 +69,7 @@ Result<void> Leases::take(wire::Leased::Reader leased, const Hold& hold,
   MappedExtents::Resolver resolve(extents_, hold->ns().layout.record_bytes);
   std::vector<HeldBlocks::Block> blocks(slots.size());
   for (std::uint32_t i = 0; i < slots.size(); ++i) {
-    if (tiers[i] >= kTiers) return malformed("a tier that does not exist");
+    if (tiers[i] >= kTiersWithRemote) return malformed("a tier that does not exist");
     blocks[i].source = static_cast<Tier>(tiers[i]);
     if (slots[i] == 0) continue;
     blocks[i].slot = resolve(slots[i]);

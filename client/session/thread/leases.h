@@ -31,6 +31,10 @@ class Leases {
 
   // `outcome`: whoever waits; null: the lease is told.
   void ask(std::uint32_t handle, const Hold& hold, const std::shared_ptr<Outcome>& outcome);
+  // Has the daemon ask its remote tier, which it has, for what it does not know of these blocks,
+  // from the prefix's first.
+  void look_up(std::uint32_t handle, const std::vector<Key>& keys,
+               const std::shared_ptr<Outcome>& outcome);
   // Errors: malformed.
   Result<void> land(wire::Ready::Reader ready);
   // `usable`: how many of the leading blocks were of use; none given: all.

@@ -56,8 +56,10 @@ void Reports::fill(wire::Report::Builder out) {
   }
   auto keys = out.initBadKeys(static_cast<unsigned>(bad.size()));
   for (unsigned i = 0; i < keys.size(); ++i) keys.set(i, data(bad[i]));
-  auto loads = out.initLoads(kTiers);
-  for (unsigned t = 0; t < kTiers; ++t)
+  // One that has no remote tier may be older than that tier.
+  const unsigned tiers = has_remote_ ? kTiersWithRemote : kTiers;
+  auto loads = out.initLoads(tiers);
+  for (unsigned t = 0; t < tiers; ++t)
     fill_timing(counters_.loads[t], reported_.loads[t], loads[t]);
   fill_timing(counters_.write_backs, reported_.write_backs, out.initWriteBacks());
 }

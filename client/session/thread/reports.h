@@ -30,11 +30,15 @@ class Reports {
   bool is_due(Clock::time_point now) const noexcept { return soon_ || now >= next_; }
   Clock::time_point next() const noexcept { return next_; }
 
-  // The connection that there is has begun.
-  void begin(Clock::time_point now);
+  // The connection that there is has begun, to a daemon of these features.
+  void welcomed(std::uint64_t features, Clock::time_point now) {
+    has_remote_ = (features & wire::kRemoteTier) != 0;
+    begin(now);
+  }
   void send(Clock::time_point now);
 
  private:
+  void begin(Clock::time_point now);
   // What the daemon has been told.
   struct ReportedTiming {
     std::array<std::uint64_t, kLog2Buckets + 1> buckets{};
@@ -49,12 +53,13 @@ class Reports {
   const Counters& counters_;
   std::mutex mutex_;  // of the keys
   std::vector<Key> bad_keys_;
+  bool has_remote_ = false;
   bool soon_ = false;
   Clock::time_point next_{};
   struct {
     std::uint64_t header_faults = 0, proof_faults = 0, checksum_faults = 0;
     std::array<std::uint64_t, kDropReasons> dropped{};
-    std::array<ReportedTiming, kTiers> loads;
+    std::array<ReportedTiming, kTiersWithRemote> loads;
     ReportedTiming write_backs;
   } reported_;
 };

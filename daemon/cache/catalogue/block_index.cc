@@ -15,8 +15,8 @@ BlockIndex::BlockIndex(std::uint32_t blocks_max, DirectoryWriter& directory)
       users_(blocks_max),
       marks_(blocks_max),
       links_{HugeArray<LruLink>(blocks_max), HugeArray<LruLink>(blocks_max),
-             HugeArray<LruLink>(blocks_max)} {
-  static_assert(kTiers == 3 && kNoBlock.value == DirectoryWriter::kNoNumber);
+             HugeArray<LruLink>(blocks_max), HugeArray<LruLink>(blocks_max)} {
+  static_assert(kTiersWithRemote == 4 && kNoBlock.value == DirectoryWriter::kNoNumber);
   KVTIER_CHECK(blocks_max > 0 && blocks_max <= kDirectoryNumbers && directory.blocks() == 0 &&
                directory.blocks_max() >= blocks_max);
 }

@@ -58,7 +58,7 @@ struct alignas(64) Block {
   std::array<std::uint16_t, kTiers> holds{};  // leases and I/O that need this placement
   std::uint16_t ns = 0;
   std::uint32_t block_index = 0;
-  TierSet tiers{};
+  TierSet tiers{};                // the remote one too, where it has no place of its own
   TierSet pinned{};               // placements that an administrator holds, one of `holds` each
   bool loading : 1 = false;       // a disk read is under way
   bool write_queued : 1 = false;  // waits for, or is in, write-through
@@ -172,7 +172,7 @@ class BlockIndex {
   HugeArray<Key> parents_;  // outside the entries: only admin commands ask
   HugeArray<std::uint32_t> users_;
   HugeArray<PackedMark> marks_;
-  std::array<HugeArray<LruLink>, kTiers> links_;
+  std::array<HugeArray<LruLink>, kTiersWithRemote> links_;
   BlockId free_ = kNoBlock;  // erased entries, chained through block_index
 };
 

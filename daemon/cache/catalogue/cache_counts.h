@@ -11,8 +11,8 @@
 namespace kvtier::daemon {
 
 struct CacheCounts {
-  std::array<std::uint64_t, kTiers> hit_bytes{};  // of records leased, by the tier they were in
-  std::uint64_t unknown_releases = 0;             // of leases that were not there: released twice
+  std::array<std::uint64_t, kTiersWithRemote> hit_bytes{};  // of records leased, by their tier
+  std::uint64_t unknown_releases = 0;  // of leases that were not there: released twice
   std::uint64_t refused_commits = 0;
   std::uint64_t reported_records_read = 0;  // because a client says that they do not hold
   std::uint64_t faults = 0;                 // blocks that a client or the disk found not to hold

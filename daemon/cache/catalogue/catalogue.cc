@@ -69,9 +69,57 @@ void Catalogue::publish(BlockId id) noexcept {
 
 TierSet Catalogue::reachable(BlockId id) const noexcept {
   const Block& block = index_[id];
-  if (hidden_ == 0 || !block.tiers.has(Tier::disk)) return block.tiers;
+  const TierSet tiers = remote_hidden_ ? block.tiers.without(Tier::remote) : block.tiers;
+  if (hidden_ == 0 || !tiers.has(Tier::disk)) return tiers;
   const bool hidden = (hidden_ >> device_of(block.places[index_of(Tier::disk)]) & 1) != 0;
-  return hidden ? block.tiers.without(Tier::disk) : block.tiers;
+  return hidden ? tiers.without(Tier::disk) : tiers;
+}
+
+// ---- the remote tier
+
+void Catalogue::set_remote(BlockId id) {
+  Block& block = index_[id];
+  if (block.tiers.has(Tier::remote)) return;
+  const bool only = block.tiers.empty();
+  block.tiers = block.tiers.with(Tier::remote);
+  ++remote_;
+  only_remote_count_ += only ? 1 : 0;
+  follow_remote(id);
+  publish(id);
+}
+
+void Catalogue::unset_remote(BlockId id) {
+  Block& block = index_[id];
+  KVTIER_CHECK(block.tiers.has(Tier::remote));
+  const bool only = is_only_remote(id);
+  KVTIER_CHECK(!only || !block.loading);
+  block.tiers = block.tiers.without(Tier::remote);
+  --remote_;
+  only_remote_count_ -= only ? 1 : 0;
+  follow_remote(id);
+  if (only) return forget(id);
+  publish(id);
+}
+
+void Catalogue::set_loading(BlockId id, bool on) noexcept {
+  index_[id].loading = on;
+  follow_remote(id);
+}
+
+// Puts the block into the order of what is remote alone, or takes it out.
+void Catalogue::follow_remote(BlockId id) noexcept {
+  const bool wanted = is_only_remote(id) && !index_[id].loading;
+  // Where none is listed its link need not be read.
+  if (!wanted && only_remote_.empty()) return;
+  if (index_.is_listed(id, Tier::remote) == wanted) return;
+  wanted ? only_remote_.push_newest(id) : only_remote_.remove({&id, 1});
+}
+
+// It is nowhere any more.
+void Catalogue::forget(BlockId id) noexcept {
+  if (on_published) on_published(id, {});
+  --namespaces_[index_[id].ns].blocks;
+  index_.erase(id);
 }
 
 void Catalogue::hide_device(std::uint32_t device, bool hidden) noexcept {
@@ -120,7 +168,9 @@ void Catalogue::place_unlisted(BlockId id, Tier tier, Place at) {
   Block& block = index_[id];
   const std::size_t t = index_of(tier);
   KVTIER_CHECK(!block.tiers.has(tier));
+  only_remote_count_ -= is_only_remote(id) ? 1 : 0;
   block.tiers = block.tiers.with(tier);
+  follow_remote(id);
   block.places[t] = at;
   const std::uint64_t bytes = record_bytes(id);
   ++counts_[t].blocks;
@@ -331,10 +381,10 @@ Place Catalogue::unplace(BlockId id, Tier tier, Removal why) {
     if (const auto age = ages_.of(block.last_access); age.known) counts_[t].idle.add(age.seconds);
   }
   if (block.tiers.empty()) {
-    if (on_published) on_published(id, {});
-    --namespaces_[block.ns].blocks;
-    index_.erase(id);
+    forget(id);
   } else {
+    only_remote_count_ += is_only_remote(id) ? 1 : 0;
+    follow_remote(id);
     publish(id);
   }
   return at;

@@ -103,6 +103,24 @@ class Catalogue {
   // The tiers that can serve the block now.
   TierSet reachable(BlockId id) const noexcept;
 
+  // ---- the remote tier: what is known to be there, and perhaps is so no more
+
+  // Blocks have no place in it and nobody holds them there. An entry that is nowhere else is in an
+  // order of its own, by when it came to be so.
+  void set_remote(BlockId id);
+  // The entry goes if it is nowhere else; it must not be `loading` then.
+  void unset_remote(BlockId id);
+  bool is_only_remote(BlockId id) const noexcept {
+    return index_[id].tiers == TierSet{}.with(Tier::remote);
+  }
+  // Whether clients are told of what is there alone, and leases find it.
+  void hide_remote(bool hidden) noexcept { remote_hidden_ = hidden; }
+  // Of what is there alone, and not on its way from there: the one that came first; kNoBlock where
+  // there is none.
+  BlockId oldest_only_remote() const noexcept { return only_remote_.oldest(); }
+  std::uint64_t remote() const noexcept { return remote_; }  // blocks
+  std::uint64_t only_remote() const noexcept { return only_remote_count_; }
+
   // A hold keeps a placement out of the eviction order. False at the bound on holds of one
   // placement.
   bool hold(BlockId id, Tier tier);
@@ -148,7 +166,8 @@ class Catalogue {
   static bool unheld(const Block& block) noexcept { return block.holds == decltype(block.holds){}; }
 
   void set_pinned(BlockId id, TierSet tiers) noexcept { index_[id].pinned = tiers; }
-  void set_loading(BlockId id, bool on) noexcept { index_[id].loading = on; }
+  // A read of it is under way, which keeps an entry that is in the remote tier alone.
+  void set_loading(BlockId id, bool on) noexcept;
   void set_write_queued(BlockId id, bool on) noexcept { index_[id].write_queued = on; }
   void set_stamp_dirty(BlockId id, bool on) noexcept { index_[id].stamp_dirty = on; }
   // The block is in the host tier, with which the mark goes.
@@ -334,6 +353,8 @@ class Catalogue {
   void touch(std::span<const BlockId> prefix, Tier tier);
   void enlist(BlockId id, Tier tier, const Key& parent);
   void tell_evictable(BlockId id, Tier tier, bool evictable) const;
+  void follow_remote(BlockId id) noexcept;
+  void forget(BlockId id) noexcept;
   void publish(BlockId id) noexcept;
 
   BlockIndex index_;
@@ -348,7 +369,10 @@ class Catalogue {
   std::array<Recent, kTiers> recent_{};          // the orders that were looked up last
   std::array<std::uint32_t, kTiers> devices_{};  // that ever had a block: sets of bits
   std::uint32_t hidden_ = 0;                     // disks
-  std::uint64_t left_out_ = 0;                   // blocks
+  bool remote_hidden_ = true;
+  std::uint64_t remote_ = 0, only_remote_count_ = 0;  // blocks
+  LruList only_remote_{index_, Tier::remote};         // those of them that are not loading
+  std::uint64_t left_out_ = 0;                        // blocks
   static constexpr std::size_t kDevicesMax = std::max(limits::kDisksMax, limits::kGpusMax);
   std::array<std::vector<BlockId>, kDevicesMax * kRanks> touched_;  // kept for their memory
   std::array<TierCounts, kTiers> counts_;

@@ -71,7 +71,7 @@ void Hints::prefetch(const Said& said) {
         tiers.has(Tier::device) && catalogue_.device(id, Tier::device) == said.device;
     if (on_gpu || tiers.has(Tier::host)) {
       counts_.add(HintKind::prefetch, HintOutcome::already);
-    } else if (tiers.has(Tier::disk)) {
+    } else if (tiers.has(Tier::disk) || tiers.has(Tier::remote)) {
       to_read.push_back(id);
     } else {
       counts_.add(HintKind::prefetch, HintOutcome::absent);

@@ -82,7 +82,7 @@ void Prefetches::start(const Waiting& next) {
   // A lease has fetched it, or is about to.
   if (tiers.has(Tier::host) || catalogue_.block(next.id).loading)
     return end(next, HintOutcome::already);
-  if (!tiers.has(Tier::disk)) return end(next, HintOutcome::absent);
+  if (!loads_.source(tiers)) return end(next, HintOutcome::absent);
   reading_.emplace(next.id.value, next);
   reading_bytes_ += next.bytes;
   if (loads_.ensure(next.id)) return;

@@ -1,5 +1,5 @@
-// Blocks that come from disk to the host tier ahead of the request that will need them. Owned by
-// the control thread.
+// Blocks that come from disk, or from the remote tier, to the host tier ahead of the request that
+// will need them. Owned by the control thread.
 //
 // They wait in a queue, of which each user may have a part of the host tier at most, and only a few
 // of them are being read at a time: a lease's own read never stands behind more than those. While
@@ -27,7 +27,7 @@ class Prefetches {
              std::uint32_t percent, const Later& later);
   Prefetches(const Prefetches&) = delete;
 
-  // Blocks that follow one another and are on disk alone.
+  // Blocks that follow one another and are in no memory tier.
   void ask(UserId user, std::span<const BlockId> blocks);
 
   // Blocks that wait, or are being read for nobody else.

@@ -9,12 +9,13 @@
 namespace kvtier::daemon {
 
 Leases::Leases(Options options, Catalogue& catalogue, MemoryTiers& memory, DiskTier& disk,
-               Placements& placements, Loads& loads, UserHolds& users, CacheCounts& counts,
-               const Later& later)
+               RemoteTier& remote, Placements& placements, Loads& loads, UserHolds& users,
+               CacheCounts& counts, const Later& later)
     : options_(options),
       catalogue_(catalogue),
       memory_(memory),
       disk_(disk),
+      remote_(remote),
       placements_(placements),
       loads_(loads),
       users_(users),
@@ -83,8 +84,10 @@ Leases::Grant Leases::lease(SessionId session, std::uint16_t ns, std::span<const
   of_session.ids.push_back(grant.lease);
   of_session.blocks += held.size();
   leases_.emplace(grant.lease, Lease{session, ns, std::move(held), user, ahead});
-  if (!disk_.minds_use()) return grant;
-  for (const BlockId id : prefix) disk_.seen_again(id);
+  if (disk_.minds_use()) {
+    for (const BlockId id : prefix) disk_.seen_again(id);
+  }
+  remote_.writes().seen_again(prefix);
   return grant;
 }
 
@@ -101,9 +104,10 @@ std::optional<Leases::Leased> Leases::hold_in_memory(UserHolds::User& user, Bloc
     if (tiers.has(tier) && users_.count_held(user, id, tier, part))
       return Leased{id, tier, false, id, part, tier};
   }
-  if (!tiers.has(Tier::disk) || tiers.has(Tier::host)) return std::nullopt;
+  const auto from = loads_.source(tiers);
+  if (!from || tiers.has(Tier::host)) return std::nullopt;
   if (!users_.count(user, id, Tier::host, 0)) return std::nullopt;
-  return Leased{id, Tier::host, true, id, 0, Tier::disk};
+  return Leased{id, Tier::host, true, id, 0, *from};
 }
 
 // The reads of the lease that is about to have the next number. Where one cannot begin, what was to

@@ -31,8 +31,8 @@ class Leases {
   };
   // All of these outlive this; so does `later`, which may be set after this has been made.
   Leases(Options options, Catalogue& catalogue, MemoryTiers& memory, DiskTier& disk,
-         Placements& placements, Loads& loads, UserHolds& users, CacheCounts& counts,
-         const Later& later);
+         RemoteTier& remote, Placements& placements, Loads& loads, UserHolds& users,
+         CacheCounts& counts, const Later& later);
   Leases(const Leases&) = delete;
 
   struct Grant {
@@ -41,12 +41,12 @@ class Leases {
         slots;                // one a block granted; 0: on its way from disk, on_ready() follows
     std::vector<Tier> tiers;  // where each block was
   };
-  // Holds the leading blocks that are there, none past the session's bounds. Blocks on disk start
-  // moving to the host tier. `device`: the session's GPU, or kNoDevice; what lies on another one is
-  // served from where else it is. `looked_up`: blocks of the prompt that could have been cached;
-  // those that are not granted are misses. `ahead`: of a request that is still to come, and counted
-  // among no lookups. `answer` is called with the grant as soon as everything is held: whoever
-  // asked does not wait until the use has been noted.
+  // Holds the leading blocks that are there, none past the session's bounds. Blocks on disk, or in
+  // the remote tier, start moving to the host tier. `device`: the session's GPU, or kNoDevice; what
+  // lies on another one is served from where else it is. `looked_up`: blocks of the prompt that
+  // could have been cached; those that are not granted are misses. `ahead`: of a request that is
+  // still to come, and counted among no lookups. `answer` is called with the grant as soon as
+  // everything is held: whoever asked does not wait until the use has been noted.
   using Answer = std::function<void(const Grant&)>;
   Grant lease(SessionId session, std::uint16_t ns, std::span<const Key> keys, std::uint32_t device,
               std::uint32_t looked_up, bool ahead = false, const Answer& answer = {});
@@ -124,6 +124,7 @@ class Leases {
   Catalogue& catalogue_;
   MemoryTiers& memory_;
   DiskTier& disk_;
+  RemoteTier& remote_;
   Placements& placements_;
   Loads& loads_;
   UserHolds& users_;

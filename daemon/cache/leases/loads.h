@@ -1,9 +1,9 @@
-// Blocks on their way from disk into the host tier, and the leases that wait for them. Owned by the
-// control thread.
+// Blocks on their way from disk, or from the remote tier, into the host tier, and the leases that
+// wait for them. Owned by the control thread.
 //
 // A block is read once, however many leases want it; until the read has ended it is `loading`,
 // which keeps it, and its slot belongs to nobody else. As it lands those who wait take their holds
-// first; then what did not hold goes from the disk, and only then are they told, for by then
+// first; then what did not hold goes from where it was, and only then are they told, for by then
 // nothing about the block changes any more.
 //
 // It holds nothing for anybody: that is Leases'.
@@ -11,11 +11,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
+#include "core/record/private_head.h"
 #include "daemon/cache/catalogue/cache_counts.h"
+#include "daemon/cache/remote/remote_tier.h"
 #include "daemon/cache/room/room.h"
 
 namespace kvtier::daemon {
@@ -29,17 +32,25 @@ class Loads {
     std::uint32_t block;  // index in the lease
   };
 
-  Loads(Catalogue& catalogue, MemoryTier& host, DiskTier& disk, Placements& placements, Room& room,
-        CacheCounts& counts) noexcept
+  Loads(Catalogue& catalogue, MemoryTier& host, DiskTier& disk, RemoteTier& remote,
+        Placements& placements, Room& room, CacheCounts& counts) noexcept
       : catalogue_(catalogue),
         host_(host),
         disk_(disk),
+        remote_(remote),
         placements_(placements),
         room_(room),
         counts_(counts) {}
 
-  // The block's read is under way, or begins now. False where there is no room for it, or its disk
-  // does not take it.
+  // Where the block would be read from, which is in none of the memory tiers that the caller may
+  // use; none where it cannot be read now.
+  std::optional<Tier> source(TierSet reachable) const noexcept {
+    if (reachable.has(Tier::disk)) return Tier::disk;
+    if (reachable.has(Tier::remote) && remote_.readable()) return Tier::remote;
+    return std::nullopt;
+  }
+  // The block's read is under way, or begins now. False where there is no room for it, or where it
+  // is read from does not take it.
   bool ensure(BlockId id) { return catalogue_.block(id).loading || start(id); }
   // Blocks that leases wait for.
   std::size_t awaited() const noexcept { return waiting_.size(); }
@@ -55,11 +66,14 @@ class Loads {
 
  private:
   bool start(BlockId id);
-  void landed(BlockId id, Place to, const Result<void>& result);
+  void landed(BlockId id, Place to, bool from_remote, Result<void> result);
+  bool is_the_block(BlockId id, Place at);
 
   Catalogue& catalogue_;
   MemoryTier& host_;
   DiskTier& disk_;
+  RemoteTier& remote_;
+  PrivateHead head_;
   Placements& placements_;
   Room& room_;
   CacheCounts& counts_;

@@ -27,6 +27,8 @@ void Placements::remove(BlockId id, Tier tier, Removal why) {
 
 void Placements::remove_everywhere(BlockId id, Removal why) {
   const TierSet tiers = catalogue_.block(id).tiers;
+  // First, for with its last place the entry goes.
+  if (tiers.has(Tier::remote)) remote_.forget(id);
   for (const Tier tier : kAllTiers) {
     if (!tiers.has(tier)) continue;
     if (tier == Tier::disk) {

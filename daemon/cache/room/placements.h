@@ -14,6 +14,7 @@
 #include <functional>
 
 #include "daemon/cache/catalogue/catalogue.h"
+#include "daemon/cache/remote/remote_tier.h"
 #include "daemon/cache/tiers/disk_tier.h"
 #include "daemon/cache/tiers/memory_tiers.h"
 
@@ -21,14 +22,14 @@ namespace kvtier::daemon {
 
 class Placements {
  public:
-  Placements(Catalogue& catalogue, MemoryTiers& memory, DiskTier& disk) noexcept
-      : catalogue_(catalogue), memory_(memory), disk_(disk) {}
+  Placements(Catalogue& catalogue, MemoryTiers& memory, DiskTier& disk, RemoteTier& remote) noexcept
+      : catalogue_(catalogue), memory_(memory), disk_(disk), remote_(remote) {}
 
   // The block's record is in this slot, which the tier has given out.
   void seal(BlockId id, MemoryTier& tier, Place at, const Key& parent);
   // It leaves a memory tier in which nobody holds it; its slot is free.
   void remove(BlockId id, Tier tier, Removal why);
-  // The same for every tier, the disk's too.
+  // The same for every tier, the disk's too; that it is in the remote one is forgotten.
   void remove_everywhere(BlockId id, Removal why);
   // Removes a doomed block once its last hold has ended; of one that is spoilt, each placement that
   // does not hold once nobody holds that.
@@ -43,6 +44,7 @@ class Placements {
   Catalogue& catalogue_;
   MemoryTiers& memory_;
   DiskTier& disk_;
+  RemoteTier& remote_;
 };
 
 }  // namespace kvtier::daemon

@@ -53,6 +53,10 @@ bool Room::make_quota_room(MemoryTier& tier, TenantId tenant, std::uint64_t reco
 }
 
 bool Room::index_entry(TenantId tenant) {
+  if (const BlockId known = catalogue_.oldest_only_remote(); known != kNoBlock) {
+    catalogue_.unset_remote(known);
+    return true;
+  }
   const auto may_go = [&](BlockId id) {
     const Block& block = catalogue_.block(id);
     if (!Catalogue::unheld(block)) return false;

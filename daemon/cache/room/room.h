@@ -28,8 +28,9 @@ class Room {
 
   // A slot of this size for the tenant, as MemoryTier::take() gives it, or none.
   std::optional<Place> slot(MemoryTier& tier, TenantId tenant, std::uint64_t record_bytes);
-  // The index is full: the least recently used block that nobody holds anywhere, and that may go
-  // for the tenant's sake from wherever it is, leaves every tier. False where there is none.
+  // The index is full: an entry that is in the remote tier alone goes, or the least recently used
+  // block that nobody holds anywhere, and that may go for the tenant's sake from wherever it is,
+  // leaves every tier. False where there is none.
   bool index_entry(TenantId tenant);
 
   // What the tenant has above the new quota goes with trim() and as it needs room. Errors: invalid

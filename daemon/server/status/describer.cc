@@ -122,7 +122,28 @@ Snapshot Describer::common() const {
   s.prefetching_blocks = cache().hints().prefetching();
   s.scrub = scrub();
   s.events = events();
+  s.remote = remote();
   return s;
+}
+
+Snapshot::RemoteView Describer::remote() const {
+  const RemoteTier& tier = cache().remote();
+  Snapshot::RemoteView view;
+  if (!tier.configured()) return view;
+  view.configured = true;
+  view.online = tier.readable();
+  view.url = of_.remote_url;
+  view.state = tier.state_name();
+  view.why = tier.why();
+  view.blocks = cache().catalogue().remote();
+  view.only_there = cache().catalogue().only_remote();
+  view.hit_bytes = cache().counts().hit_bytes[index_of(Tier::remote)];
+  view.queued_blocks = tier.writes().queued();
+  view.queued_bytes = tier.writes().queued_bytes();
+  view.lookups_under_way = tier.lookups_under_way();
+  view.counts = tier.counts();
+  view.store = tier.stats();
+  return view;
 }
 
 Snapshot::TierView Describer::tier(Tier tier) const {

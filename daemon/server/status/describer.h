@@ -32,6 +32,7 @@ class Describer {
     const Turns& turns;
     const std::unique_ptr<events::EventPublisher>& events;
     std::uint64_t disk_capacity_bytes = 0;  // of each directory, as configured
+    std::string remote_url = {};
   };
   explicit Describer(Of of) : of_(of) {}
 
@@ -53,6 +54,7 @@ class Describer {
   using Clock = std::chrono::steady_clock;
   Snapshot common() const;
   Snapshot::TierView tier(Tier tier) const;
+  Snapshot::RemoteView remote() const;
   Snapshot::GpuView gpu(std::uint32_t number) const;
   Snapshot::DiskView disk(std::size_t number) const;
   Snapshot::TenantView tenant(TenantId tenant) const;

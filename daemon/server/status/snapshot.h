@@ -18,10 +18,12 @@
 #include "daemon/cache/catalogue/namespaces.h"
 #include "daemon/cache/hints/hint_counts.h"
 #include "daemon/cache/loans/reservations.h"
+#include "daemon/cache/remote/remote_counts.h"
 #include "daemon/cache/tiers/disk_tier.h"
 #include "daemon/config/tenants.h"
 #include "daemon/session/client_told.h"
 #include "daemon/telemetry.h"
+#include "storage/remote/remote_store.h"
 
 namespace kvtier::daemon {
 
@@ -108,6 +110,17 @@ struct Snapshot {
     std::uint32_t subscriptions = 0;
   };
 
+  struct RemoteView {
+    bool configured = false, online = false;   // it can be read
+    std::string url, state, why;               // without a password; the state as a person calls it
+    std::uint64_t blocks = 0, only_there = 0;  // known to be there
+    std::uint64_t hit_bytes = 0;
+    std::uint64_t queued_blocks = 0, queued_bytes = 0;
+    std::uint64_t lookups_under_way = 0;
+    RemoteCounts counts;
+    storage::RemoteStats store;
+  };
+
   std::string version;
   std::array<std::byte, 16> boot_id{};
   pid_t pid = 0;
@@ -143,6 +156,7 @@ struct Snapshot {
   std::uint64_t prefetching_blocks = 0;  // waiting, or on their way
   Scrub scrub;
   Events events;
+  RemoteView remote;
 };
 
 }  // namespace kvtier::daemon

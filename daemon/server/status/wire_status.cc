@@ -1,5 +1,7 @@
 #include "daemon/server/status/wire_status.h"
 
+#include <numeric>
+
 namespace kvtier::daemon {
 namespace {
 
@@ -68,6 +70,32 @@ void render(const Snapshot::Events& events, wire::Status::Events::Builder out) {
   out.setQueueBytesMax(events.queue_bytes_max);
   out.setKeptBytes(events.kept_bytes);
   out.setSubscriptions(events.subscriptions);
+}
+
+void render(const Snapshot::RemoteView& remote, std::uint64_t hits,
+            wire::Status::Remote::Builder out) {
+  out.setUrl(remote.url);
+  out.setState(remote.state);
+  out.setOnline(remote.online);
+  out.setWhy(remote.why);
+  out.setBlocks(remote.blocks);
+  out.setOnlyThere(remote.only_there);
+  out.setHits(hits);
+  out.setHitBytes(remote.hit_bytes);
+  out.setLookups(remote.counts.asked);
+  out.setLookupsLate(remote.counts.late);
+  out.setFound(remote.counts.found_blocks);
+  out.setBlocksRead(remote.store.records_read);
+  out.setBytesRead(remote.store.bytes_read);
+  out.setBlocksWritten(remote.counts.written);
+  out.setBytesWritten(remote.store.bytes_written);
+  out.setGone(remote.counts.stale);
+  out.setCorrupt(remote.store.corrupt);
+  out.setLate(remote.store.late);
+  out.setDroppedWrites(
+      std::accumulate(remote.counts.drops.begin(), remote.counts.drops.end(), std::uint64_t{0}));
+  out.setQueuedBlocks(remote.queued_blocks);
+  out.setConnections(remote.store.connections);
 }
 
 void render(const Snapshot::GpuView& gpu, wire::Status::Gpu::Builder out) {
@@ -193,6 +221,8 @@ void render(const Snapshot& s, wire::Status::Builder out) {
   out.setPrefetching(s.prefetching_blocks);
   render_hints(s.hints, out);
   if (s.events.configured) render(s.events, out.initEvents());
+  if (s.remote.configured)
+    render(s.remote, s.lookups.hits[index_of(Tier::remote)], out.initRemote());
 }
 
 void render(const Snapshot::Scrub& scrub, wire::ScrubReport::Builder out) {

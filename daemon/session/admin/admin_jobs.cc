@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "daemon/limits.h"
@@ -37,12 +38,12 @@ std::vector<AdminJobs::Erasure> AdminJobs::named(std::span<const BlockId> blocks
 }
 
 // What somebody held stays, and stays what it was, unless it goes with its last hold.
-void AdminJobs::erase_what_went(std::vector<Erasure> erasures, bool force) {
+void AdminJobs::erase_what_went(std::vector<Erasure> erasures, TierSet tiers, bool force) {
   std::erase_if(erasures, [&](const Erasure& erasure) {
     const BlockId id = cache_.catalogue().find_any(erasure.key);
     return !force && id != kNoBlock && cache_.catalogue().block(id).tiers.has(Tier::disk);
   });
-  cache_.disk().erase_for_good(erasures);
+  cache_.erase_for_good(erasures, tiers);
 }
 
 void AdminJobs::run(Step step) {
@@ -59,7 +60,7 @@ void AdminJobs::run_while(const std::shared_ptr<Step>& step) {
 }
 
 Result<void> AdminJobs::drop(Selection selection, TierSet tiers, bool force, Done<Removed> done) {
-  static constexpr TierSet kAll{(1U << kTiers) - 1};
+  static constexpr TierSet kAll{(1U << kTiersWithRemote) - 1};
   if (force && tiers != kAll)
     return make_error(Errc::invalid, "what is in use can only be dropped from all tiers");
   const std::string unknown = cache_.disk().unknown_directory();
@@ -70,21 +71,22 @@ Result<void> AdminJobs::drop(Selection selection, TierSet tiers, bool force, Don
                           "dropped: drop from the device and the host tier alone (--tier), or take "
                           "the directory out of the configuration");
   }
-  // From disk for good: namespaces as a whole, or else the keys that go.
+  // From disk and from the remote tier for good: namespaces as a whole, or else the keys that go.
   const bool by_key = selection.key.has_value();
+  const bool for_good = tiers.has(Tier::disk) || tiers.has(Tier::remote);
   std::vector<Erasure> namespaces;
-  if (tiers.has(Tier::disk) && !by_key) namespaces = all_of(selection.in);
+  if (for_good && !by_key) namespaces = all_of(selection.in);
   auto walk = begin(std::move(selection));
   if (!walk) return walk.error();
-  cache_.disk().erase_for_good(namespaces);
-  const bool erase_keys = tiers.has(Tier::disk) && by_key;
+  cache_.erase_for_good(namespaces, tiers);
+  const bool erase_keys = for_good && by_key;
   run([this, walk = std::move(*walk), tiers, force, erase_keys, removed = Removed{},
        done = std::move(done)]() mutable {
     std::vector<BlockId> found;
     const bool more = walk.step([&](BlockId id) { found.push_back(id); });
     auto keys = erase_keys ? named(found) : std::vector<Erasure>{};
     cache_.remove(found, tiers, force, removed);
-    erase_what_went(std::move(keys), force);
+    erase_what_went(std::move(keys), tiers, force);
     if (!more) done(removed);
     return more;
   });
@@ -150,8 +152,8 @@ Result<void> AdminJobs::invalidate(NamespaceFilter filter, Done<Invalidated> don
     so_far.namespaces.push_back(cache_.catalogue().namespaces()[ns].id);
     erasures.push_back({Erasure::Of::ns, so_far.namespaces.back(), {}});
   }
-  cache_.disk().erase_for_good(erasures);
-  static constexpr TierSet kAll{(1U << kTiers) - 1};
+  static constexpr TierSet kAll{(1U << kTiersWithRemote) - 1};
+  cache_.erase_for_good(erasures, kAll);
   run([this, walk = std::move(*walk), so_far = std::move(so_far), closed = std::move(closed),
        done = std::move(done)]() mutable {
     // Each is told to all sessions, of which there may be thousands too.
@@ -180,6 +182,77 @@ void AdminJobs::finish(Invalidated&& so_far, const Done<Invalidated>& done) {
     answer->flushed = flushed;
     done(*answer);
   });
+}
+
+// ---- to the remote tier
+
+// By key: the number may be another block's by the time.
+struct AdminJobs::Push {
+  struct Block {
+    std::uint32_t block_index;
+    std::uint16_t ns;
+    Key key;
+  };
+  std::vector<Block> blocks;  // heads of prefixes before tails
+  std::size_t next = 0;
+  std::chrono::steady_clock::time_point until;
+  Done<Pushed> done;
+};
+
+Result<void> AdminJobs::push(Selection selection, std::uint32_t used_within_s, Done<Pushed> done) {
+  if (!cache_.remote().configured())
+    return make_error(Errc::refused, "there is no remote tier: set [remote] url");
+  auto walk = begin(std::move(selection));
+  if (!walk) return walk.error();
+  auto push = std::make_shared<Push>();
+  push->done = std::move(done);
+  run([this, walk = std::move(*walk), used_within_s, push]() mutable {
+    Catalogue& catalogue = cache_.catalogue();
+    const bool more = walk.step([&](BlockId id) {
+      const Block& block = catalogue.block(id);
+      const auto age = catalogue.ages().of(block.last_access);
+      if (block.doomed || (used_within_s != 0 && age.known && age.seconds > used_within_s)) return;
+      push->blocks.push_back({block.block_index, block.ns, block.key});
+    });
+    if (more) return true;
+    std::ranges::stable_sort(push->blocks, {}, &Push::Block::block_index);
+    push->until = std::chrono::steady_clock::now() + limits::kPushWaitMax;
+    ++running_;
+    push_some(push);
+    return false;
+  });
+  return {};
+}
+
+// As many as the queue takes; then, in a while, more, until all of them have left it.
+void AdminJobs::push_some(const std::shared_ptr<Push>& push) {
+  constexpr std::chrono::milliseconds kWhile{10};
+  RemoteWrites& writes = cache_.remote().writes();
+  const Catalogue& catalogue = cache_.catalogue();
+  for (std::uint32_t looked = 0; push->next < push->blocks.size() && looked < limits::kVisitStep;
+       ++looked, ++push->next) {
+    const Push::Block& next = push->blocks[push->next];
+    const BlockId id = catalogue.find(next.ns, next.key);
+    if (id == kNoBlock) continue;
+    if (!writes.has_room(1, catalogue.record_bytes(id))) break;
+    writes.push(id);
+  }
+  const bool goes_on = push->next < push->blocks.size() || writes.queued() != 0;
+  if (!goes_on || std::chrono::steady_clock::now() >= push->until) return end_push(*push);
+  const auto& after = cache_.remote().after;
+  if (!after) return later_([this, push] { push_some(push); });
+  after(kWhile, [this, push] { push_some(push); });
+}
+
+void AdminJobs::end_push(const Push& push) {
+  --running_;
+  Pushed pushed;
+  for (const Push::Block& block : push.blocks) {
+    const BlockId id = cache_.catalogue().find(block.ns, block.key);
+    const bool there = id != kNoBlock && cache_.catalogue().block(id).tiers.has(Tier::remote);
+    ++(there ? pushed.blocks : pushed.left);
+  }
+  push.done(pushed);
 }
 
 void AdminJobs::end_pins(Pins::Time now) {

@@ -38,6 +38,13 @@ class AdminJobs {
   Result<void> drop(Selection selection, TierSet tiers, bool force, Done<Removed> done);
   Result<void> pin(Selection selection, TierSet tiers, Pins::Time until, Done<Pinned> done);
   Result<void> unpin(Selection selection, TierSet tiers, Done<std::uint64_t> done);
+  struct Pushed {
+    std::uint64_t blocks = 0;  // that are in the remote tier now, as far as is known
+    std::uint64_t left = 0;    // that are not
+  };
+  // To the remote tier, what is in host memory: all, or what came or was used within so many
+  // seconds (0: all). Ends when all are there or given up, at the latest after kPushWaitMax.
+  Result<void> push(Selection selection, std::uint32_t used_within_s, Done<Pushed> done);
   // Every namespace that matches is closed at once, those of whom only the id is known too, since
   // they may be of that model; then their blocks go.
   Result<void> invalidate(NamespaceFilter filter, Done<Invalidated> done);
@@ -57,9 +64,12 @@ class AdminJobs {
   void run(Step step);
   void run_while(const std::shared_ptr<Step>& step);
   void finish(Invalidated&& so_far, const Done<Invalidated>& done);
+  struct Push;
+  void push_some(const std::shared_ptr<Push>& push);
+  void end_push(const Push& push);
   std::vector<Erasure> all_of(const NamespaceFilter& filter) const;
   std::vector<Erasure> named(std::span<const BlockId> blocks) const;
-  void erase_what_went(std::vector<Erasure> erasures, bool force);
+  void erase_what_went(std::vector<Erasure> erasures, TierSet tiers, bool force);
 
   BlockCache& cache_;
   Later later_;

@@ -13,7 +13,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr TierSet kAllTierSet{(1U << kTiers) - 1};
+constexpr TierSet kAllTierSet{(1U << kTiersWithRemote) - 1};
 
 TierSet tiers_from(std::uint8_t bits) {
   const auto known = static_cast<std::uint8_t>(bits & kAllTierSet.bits);
@@ -92,6 +92,8 @@ Result<void> AdminRequests::handle(wire::Message::Reader message) {
       return pin(id, message.getPin());
     case wire::Message::UNPIN:
       return unpin(id, message.getUnpin());
+    case wire::Message::PUSH:
+      return push(id, message.getPush());
     case wire::Message::INVALIDATE:
       return invalidate(id, message.getInvalidate());
     case wire::Message::SET_QUOTA:
@@ -151,6 +153,20 @@ Result<void> AdminRequests::unpin(std::uint64_t id, wire::UnpinRequest::Reader r
   const auto fill = [](Builder root, const std::uint64_t& blocks) { root.setUnpinned(blocks); };
   const auto begun = context_.admin.unpin(std::move(*selection), tiers_from(request.getTiers()),
                                           answer<std::uint64_t>(id, fill));
+  if (!begun) connection_.reply_error(id, begun.error());
+  return {};
+}
+
+Result<void> AdminRequests::push(std::uint64_t id, wire::PushRequest::Reader request) {
+  auto selection = selection_from(request.getSelection());
+  if (!selection) return selection.error();
+  const auto fill = [](Builder root, const AdminJobs::Pushed& pushed) {
+    auto out = root.initPushed();
+    out.setBlocks(pushed.blocks);
+    out.setLeft(pushed.left);
+  };
+  const auto begun = context_.admin.push(std::move(*selection), request.getUsedWithinS(),
+                                         answer<AdminJobs::Pushed>(id, fill));
   if (!begun) connection_.reply_error(id, begun.error());
   return {};
 }

@@ -32,6 +32,7 @@ class AdminRequests {
   Result<void> drop(std::uint64_t id, wire::DropRequest::Reader request);
   Result<void> pin(std::uint64_t id, wire::PinRequest::Reader request);
   Result<void> unpin(std::uint64_t id, wire::UnpinRequest::Reader request);
+  Result<void> push(std::uint64_t id, wire::PushRequest::Reader request);
   Result<void> invalidate(std::uint64_t id, wire::NamespaceFilter::Reader filter);
   Result<void> set_quota(std::uint64_t id, wire::QuotaRequest::Reader request);
   bool visible(std::uint16_t ns) const;

@@ -55,11 +55,9 @@ void Inspection::fill_namespace(wire::ListReply::Namespace::Builder out, std::ui
   }
   out.setBlocks(known.blocks);
   auto bytes = out.initBytes(kTiers);
-  auto hits = out.initHits(kTiers);
-  for (unsigned t = 0; t < kTiers; ++t) {
-    bytes.set(t, known.bytes[t]);
-    hits.set(t, known.lookups.hits[t]);
-  }
+  auto hits = out.initHits(kTiersWithRemote);
+  for (unsigned t = 0; t < kTiers; ++t) bytes.set(t, known.bytes[t]);
+  for (unsigned t = 0; t < kTiersWithRemote; ++t) hits.set(t, known.lookups.hits[t]);
   out.setClosed(known.closed);
   out.setSessions(known.opened);
 }

@@ -15,7 +15,7 @@ double milliseconds(std::chrono::nanoseconds time) {
 // The slowest tier that a reused block came from.
 const char* source_of(const GenerateResult& result) {
   const char* source = "none";
-  for (const Tier tier : kAllTiers) {
+  for (const Tier tier : kAllTiersWithRemote) {
     if (result.reused_by_tier[index_of(tier)] > 0) source = kvtier::name(tier);
   }
   return source;
@@ -37,7 +37,7 @@ std::string sha256(const std::string& text) {
 Json to_json(const RunReport& report) {
   const GenerateResult& result = report.result;
   Json tiers = Json::object();
-  for (const Tier tier : kAllTiers) {
+  for (const Tier tier : kAllTiersWithRemote) {
     tiers[kvtier::name(tier)] = result.reused_by_tier[index_of(tier)];
   }
   return {{"prompt_tokens", report.prompt_tokens},

@@ -11,6 +11,7 @@ using State = LiveRequest::State;
 Engine::Engine(Model& model, PagePool& pool, LeaseWorker& worker, const SchedulerOptions& options)
     : model_(model),
       pool_(pool),
+      worker_(worker),
       options_(options),
       store_(pool),
       loads_(model, pool, store_, worker, costs_, metrics_),
@@ -48,7 +49,24 @@ void Engine::add(RequestId id, Request request, CacheSpace space,
   live->submitted = Clock::now();
   live->answers_open = live->beams() ? 1 : live->request.samples;
   live->result.usage.prompt_tokens = static_cast<std::uint32_t>(live->request.prompt.size());
+  look_up(*live);
   requests_.add(std::move(live));
+}
+
+// While it queues: whoever comes next is let in behind it.
+void Engine::look_up(LiveRequest& live) {
+  if (live.space.cache == nullptr || !live.space.cache->looks_further()) return;
+  const std::span<const Token> prompt = live.request.prompt;
+  if (live.space.cache->match(prompt).blocks >=
+      blocks_matchable(prompt.size(), pool_.layout().block_tokens)) {
+    return;
+  }
+  live.lookup = std::make_shared<LeaseTicket>();
+  live.lookup->looks_up = true;
+  live.lookup->cache = live.space.cache;
+  live.lookup->tokens.assign(prompt.begin(), prompt.end());
+  live.lookup->deadline = live.wait.deadline(Clock::now());
+  worker_.ask(live.lookup);
 }
 
 void Engine::cancel_all() {

@@ -62,9 +62,11 @@ class Engine {
 
  private:
   void sweep();
+  void look_up(LiveRequest& live);
 
   Model& model_;
   PagePool& pool_;
+  LeaseWorker& worker_;
   const SchedulerOptions options_;
   SchedulerMetrics metrics_;
   CostModel costs_;

@@ -67,7 +67,8 @@ Result<GenerateResult> Generator::generate(const GenerateRequest& request,
     result.tokens.push_back(chosen.token);
   result.finish = all.answers.front().finish;
   result.reused_tokens = all.usage.cached();
-  for (std::size_t i = 0; i < kTiers; ++i) result.reused_by_tier[i] = all.usage.cached_tiers[i];
+  for (std::size_t i = 0; i < kTiersWithRemote; ++i)
+    result.reused_by_tier[i] = all.usage.cached_tiers[i];
   result.plan = all.plan;
   result.first_token = all.first_token;
   result.total = all.total;

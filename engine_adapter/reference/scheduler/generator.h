@@ -29,7 +29,7 @@ struct GenerateResult {
   std::vector<Token> tokens;  // without the end token
   FinishReason finish = FinishReason::tokens_max;
   std::uint32_t reused_tokens = 0;
-  std::array<std::uint32_t, kTiers> reused_by_tier{};  // tokens
+  std::array<std::uint32_t, kTiersWithRemote> reused_by_tier{};  // tokens
   LoadPlan plan;
   std::chrono::nanoseconds first_token{};  // from the start of generate() to the first token chosen
   std::chrono::nanoseconds total{};

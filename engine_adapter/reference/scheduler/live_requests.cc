@@ -98,7 +98,7 @@ void LiveRequests::note_cached(LiveRequest& live, bool settled) {
   live.result.usage.cached_tiers = fill.taken();
   if (!settled) return;
   live.usage_settled = true;
-  for (std::size_t i = 0; i < kTiers; ++i) metrics_.cache_hits[i] += fill.taken()[i];
+  for (std::size_t i = 0; i < kTiersWithRemote; ++i) metrics_.cache_hits[i] += fill.taken()[i];
 }
 
 void LiveRequests::end(LiveRequest& live, FinishReason of_open_answers) {

@@ -86,7 +86,7 @@ struct Usage {
   // Of the prompt's tokens: in pages that the engine had, and in blocks taken from each tier. The
   // others were computed.
   std::uint32_t cached_local = 0;
-  std::array<std::uint32_t, kTiers> cached_tiers{};
+  std::array<std::uint32_t, kTiersWithRemote> cached_tiers{};
   // Computed a second time, after the request had been parked and the cache had lost them.
   std::uint32_t recomputed_tokens = 0;
   std::uint32_t parked = 0;  // how often

@@ -33,7 +33,7 @@ struct SchedulerMetrics {
   std::uint64_t local_queries = 0;
   std::uint64_t local_hits = 0;
   std::uint64_t cache_queries = 0;
-  std::array<std::uint64_t, kTiers> cache_hits{};
+  std::array<std::uint64_t, kTiersWithRemote> cache_hits{};
 
   std::uint64_t loads = 0;         // ranges of blocks asked of the cache
   std::uint64_t loads_shared = 0;  // requests that waited for another one's load

@@ -88,7 +88,7 @@ void write_own(const SchedulerMetrics& m, const std::string& labels, std::string
   counter("kvtier_engine_requests_cancelled_total", "Requests cancelled", m.cancelled);
   counter("kvtier_engine_requests_failed_total", "Requests failed", m.failed);
   header("kvtier_engine_cached_tokens_total", "counter", "Prompt tokens taken, by tier", out);
-  for (std::size_t i = 0; i < kTiers; ++i) {
+  for (std::size_t i = 0; i < kTiersWithRemote; ++i) {
     out += "kvtier_engine_cached_tokens_total{" + labels + ",tier=\"" + name(static_cast<Tier>(i)) +
            "\"} " + std::to_string(m.cache_hits[i]) + "\n";
   }

@@ -48,7 +48,7 @@ class AdoptionTest : public ::testing::Test {
       storage::make_memfd_extents(Tier::device, {});
   CacheParts parts;
   Pins pins{parts.catalogue, [](Tier, std::uint32_t) { return 1U << 30; }};
-  BlockRemoval removal{parts.catalogue, parts.disk, pins, parts.placements};
+  BlockRemoval removal{parts.catalogue, parts.disk, parts.remote, pins, parts.placements};
   CachedNamespaces namespaces{parts.catalogue, parts.memory.host(), parts.disk, parts.placements,
                               removal,         parts.counts};
   Reservations reservations;

@@ -23,10 +23,10 @@ class BadReportsTest : public ::testing::Test {
   const BlockId id = parts.put(ns, block);
   Pins pins{parts.catalogue, [](Tier, std::uint32_t) { return 1U << 30; }};
   UserHolds users{parts.catalogue, parts.memory, 100};
-  Loads loads{parts.catalogue,  parts.memory.host(), parts.disk,
+  Loads loads{parts.catalogue,  parts.memory.host(), parts.disk,  parts.remote,
               parts.placements, parts.room,          parts.counts};
-  Leases leases{{100, 100}, parts.catalogue, parts.memory, parts.disk, parts.placements,
-                loads,      users,           parts.counts, parts.later};
+  Leases leases{{100, 100},       parts.catalogue, parts.memory, parts.disk,   parts.remote,
+                parts.placements, loads,           users,        parts.counts, parts.later};
   BadReports reports{parts.catalogue, parts.memory, pins, parts.placements, leases, parts.counts};
   LeaseId lease(SessionId session) {
     const Key key = block.key();

@@ -22,7 +22,7 @@ class BlockRemovalTest : public ::testing::Test {
   const TestBlock block = parts.prefix(ns, 1, 1)[0];
   const BlockId id = parts.put_on_disk(ns, block);
   Pins pins{parts.catalogue, [](Tier, std::uint32_t) { return 1U << 30; }};
-  BlockRemoval removal{parts.catalogue, parts.disk, pins, parts.placements};
+  BlockRemoval removal{parts.catalogue, parts.disk, parts.remote, pins, parts.placements};
   CachedNamespaces namespaces{parts.catalogue, parts.memory.host(), parts.disk, parts.placements,
                               removal,         parts.counts};
 };

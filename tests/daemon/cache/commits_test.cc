@@ -32,8 +32,8 @@ class CommitsTest : public ::testing::Test {
   Reservations reservations;
   LoanShares shares{parts.catalogue, parts.memory, reservations};
   Loans loans{parts.catalogue, parts.memory, parts.eviction, parts.room, reservations, shares};
-  Commits commits{parts.catalogue, parts.memory, parts.disk,  parts.placements,
-                  parts.room,      loans,        parts.counts};
+  Commits commits{parts.catalogue,  parts.memory, parts.disk, parts.remote,
+                  parts.placements, parts.room,   loans,      parts.counts};
 };
 
 TEST_F(CommitsTest, a_filled_slot_becomes_a_block_and_is_lent_no_more) {

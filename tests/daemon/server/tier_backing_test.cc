@@ -38,6 +38,7 @@ class TierBackingTest : public ::testing::Test {
   Disposal disposal;
   TierBacking backing{
       {[this](std::function<void()> task) { boost::asio::post(io, std::move(task)); },
+       [](std::chrono::milliseconds, const std::function<void()>&) {},
        [this](const std::string& text) { progress.push_back(text); }},
       disposal};
 };

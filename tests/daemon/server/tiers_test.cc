@@ -37,9 +37,10 @@ class TiersTest : public ::testing::Test {
   Config config;
   boost::asio::io_context io{1};
   PassedDescriptors passed;
-  Tiers tiers{{[this](std::function<void()> task) { boost::asio::post(io, std::move(task)); },
-               [](const std::string&) {}},
-              passed};
+  Tiers tiers{
+      {[this](std::function<void()> task) { boost::asio::post(io, std::move(task)); },
+       [](std::chrono::milliseconds, const std::function<void()>&) {}, [](const std::string&) {}},
+      passed};
 };
 
 TEST_F(TiersTest, that_an_extent_has_gone_is_told_in_a_turn_of_its_own_and_its_memory_comes_back) {

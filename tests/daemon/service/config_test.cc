@@ -36,7 +36,8 @@ TEST(ConfigTest, an_unknown_section_is_named_with_its_place_and_the_known_ones) 
   EXPECT_TRUE(message.starts_with("k.toml:2:")) << message;
   EXPECT_NE(message.find("'hots'"), std::string::npos) << message;
   EXPECT_NE(
-      message.find("access, cache, device, disk, events, host, http, index, limits, pins, tenant"),
+      message.find(
+          "access, cache, device, disk, events, host, http, index, limits, pins, remote, tenant"),
       std::string::npos)
       << message;
 }
@@ -186,6 +187,38 @@ TEST(ConfigTest, a_budget_of_writes_and_what_holds_it_come_together) {
           "k.toml: disk.write_budget is held by disk.admission \"expected_reuse\" alone");
   refused("[cache]\npolicy = 'lru'\n[disk]\nadmission = 'expected_reuse'\n",
           "set that, or another admission");
+}
+
+TEST(ConfigTest, a_remote_tier_is_off_unless_it_has_a_url_of_a_known_kind) {
+  EXPECT_TRUE(parse_config("", "k")->remote.url.empty());
+  for (const std::string good :
+       {"", "redis://h:6379", "rediss://u@h:1,g:2", "redis+unix:///run/r.sock", "file:///mnt/kv"}) {
+    EXPECT_EQ(parse_config("[remote]\nurl = '" + good + "'\n", "k").value().remote.url, good);
+  }
+  for (const std::string bad : {"h:6379", "http://h", "redis://", "file://mnt"}) {
+    const std::string message = error_of("[remote]\nurl = '" + bad + "'\n");
+    EXPECT_TRUE(message.starts_with("k.toml:2:")) << message;
+    EXPECT_NE(message.find("redis://HOST:PORT"), std::string::npos) << message;
+  }
+  expect_error("[remote]\nadmission = 'some'\n", "2:13",
+               "admission: expected one of \"second_use\", \"all\", \"warm\"");
+  EXPECT_FALSE(parse_config("[remote]\npassword_file = 'secret'\n", "k"));
+  EXPECT_FALSE(parse_config("[remote]\nlookup_timeout_ms = 0\n", "k"));
+}
+
+TEST(ConfigTest, the_keys_of_remote_fit_together) {
+  const auto refused = [](const std::string& keys) { return error_of("[remote]\n" + keys + "\n"); };
+  EXPECT_NE(refused("url = 'redis://h:1'\ntls_ca_file = '/ca'").find("rediss://"),
+            std::string::npos);
+  EXPECT_NE(refused("url = 'rediss://h:1'\ntls_cert_file = '/c'").find("give both"),
+            std::string::npos);
+  EXPECT_NE(refused("url = 'file:///d'\nexpiry_s = 60").find("remote.expiry_s"), std::string::npos);
+  EXPECT_NE(refused("url = 'file:///d'\npassword_file = '/p'").find("remote.password_file"),
+            std::string::npos);
+  EXPECT_NE(refused("tenants = ['acme']").find("no isolated [[tenant]]"), std::string::npos);
+  EXPECT_TRUE(parse_config(
+      "[remote]\ntenants = ['acme']\n[[tenant]]\nname = 'acme'\nsalts = ['s']\nisolated = true\n",
+      "k"));
 }
 
 TEST(ConfigTest, a_mode_is_octal_in_quotes) {

@@ -20,7 +20,8 @@ struct CacheParts {
         memory({options.device, options.host}, {{device_memory.get()}, host_memory.get(), {}},
                catalogue.tenants()),
         disk(options.disk, TestCache::ports(stores), catalogue, memory.host()),
-        placements(catalogue, memory, disk),
+        remote(options.remote, nullptr, catalogue),
+        placements(catalogue, memory, disk, remote),
         eviction(catalogue, placements),
         emptying(catalogue, memory, eviction, later),
         room(catalogue, memory, disk, placements, eviction, emptying) {
@@ -91,6 +92,7 @@ struct CacheParts {
   Catalogue catalogue;
   MemoryTiers memory;
   DiskTier disk;
+  RemoteTier remote;
   Placements placements;
   Eviction eviction;
   Emptying emptying;

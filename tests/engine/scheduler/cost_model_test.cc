@@ -25,7 +25,7 @@ CostModel measured(double rate, double noise = 0.02) {
   };
   for (int i = 0; i < 60; ++i) {
     const double bytes = 1e6 * (1 + 50 * random.next_unit());
-    model.note_arrival(bytes, noisy(kFixed + bytes / rate));
+    model.note_arrival(Tier::disk, bytes, noisy(kFixed + bytes / rate));
     const auto first = static_cast<std::uint32_t>(random.next() % 30000);
     const auto work =
         StepWork::of(first, first + 64 + static_cast<std::uint32_t>(random.next() % 448), 512);
@@ -62,7 +62,7 @@ TEST(CostModel, ForgetsWhatADiskOnceWas) {
   CostModel model = measured(kRate);
   for (int i = 0; i < 40; ++i) {
     const double bytes = 1e6 * (1 + i);
-    model.note_arrival(bytes, bytes / (kRate / 10));
+    model.note_arrival(Tier::disk, bytes, bytes / (kRate / 10));
   }
   EXPECT_NEAR(*model.load_seconds(on_disk(1e8)), 1e8 / (kRate / 10), 0.1);
 }

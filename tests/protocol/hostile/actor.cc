@@ -83,12 +83,12 @@ void Actor::say(HostileSession& session) {
     std::uint32_t weight;
   };
   static constexpr Weighted kSay[]{
-      {say::lease, 220},         {say::release, 150}, {say::reserve, 150},
-      {say::commit, 220},        {say::abandon, 60},  {say::release_partly, 40},
-      {say::open_namespace, 20}, {say::report, 40},   {say::let_go, 8},
-      {say::status, 10},         {say::list, 5},      {say::flush, 4},
-      {say::hint, 120},          {say::hello, 1},     {say::wrong_way, 1},
-      {say::hollow_list, 1}};
+      {say::lease, 220},         {say::release, 150},  {say::reserve, 150},
+      {say::commit, 220},        {say::abandon, 60},   {say::release_partly, 40},
+      {say::open_namespace, 20}, {say::report, 40},    {say::let_go, 8},
+      {say::status, 10},         {say::list, 5},       {say::flush, 4},
+      {say::hint, 120},          {say::look_up, 60},   {say::hello, 1},
+      {say::wrong_way, 1},       {say::hollow_list, 1}};
   std::uint32_t total = 0;
   for (const auto& one : kSay) total += one.weight;
   std::uint32_t at = random_.below(total);
@@ -106,9 +106,9 @@ void Actor::say(HostileSession& session) {
 }
 
 void Actor::administer(HostileSession& session) {
-  static constexpr Say kAdmin[]{say::list,      say::status, say::drop,    say::inspect,
-                                say::inspect,   say::pin,    say::unpin,   say::sessions,
-                                say::set_quota, say::scrub,  say::inspect, say::drop};
+  static constexpr Say kAdmin[]{
+      say::list,     say::status,    say::drop,  say::inspect, say::inspect, say::pin, say::unpin,
+      say::sessions, say::set_quota, say::scrub, say::inspect, say::drop,    say::push};
   if (random_.one_in(200)) return say::invalidate(session);
   random_.pick(kAdmin)(session);
 }

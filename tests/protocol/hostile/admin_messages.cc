@@ -120,6 +120,15 @@ void unpin(HostileSession& session) {
   });
 }
 
+void push(HostileSession& session) {
+  Random& random = session.random();
+  session.ask([&](Builder m) {
+    auto push = m.initPush();
+    fill_selection(session, push.initSelection());
+    push.setUsedWithinS(random.odd(0U, 2));
+  });
+}
+
 void invalidate(HostileSession& session) {
   session.ask([&](Builder m) { fill_filter(session, m.initInvalidate()); });
 }

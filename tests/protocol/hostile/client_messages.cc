@@ -123,8 +123,23 @@ void lease(HostileSession& session) {
         lease.setKeys({reinterpret_cast<const kj::byte*>(keys.data()),
                        bytes - (random.one_in(300) && bytes > 0 ? 1 : 0)});
         lease.setLookedUp(random.odd(count, 100));
+        lease.setFirst(random.odd(1U, 100));
       },
       {wire::Message::LEASE, in.ns, count});
+}
+
+void look_up(HostileSession& session) {
+  Random& random = session.random();
+  const auto in = session.has().pick_opened();
+  const auto keys = daemon::testing::keys_of(session.universe().prompt(random, in.ns));
+  session.ask([&](Builder m) {
+    auto lookup = m.initLookUp();
+    lookup.setNs(in.handle);
+    const std::size_t bytes = keys.size() * sizeof(Key);
+    lookup.setKeys({reinterpret_cast<const kj::byte*>(keys.data()),
+                    bytes - (random.one_in(300) && bytes > 0 ? 1 : 0)});
+    lookup.setFirst(random.odd(1U, 2));
+  });
 }
 
 void release(HostileSession& session) {

@@ -10,6 +10,7 @@ namespace kvtier::protocol::say {
 void hello(HostileSession& session);
 void open_namespace(HostileSession& session);
 void lease(HostileSession& session);
+void look_up(HostileSession& session);
 void release(HostileSession& session);
 void release_partly(HostileSession& session);
 void reserve(HostileSession& session);
@@ -29,6 +30,7 @@ void set_quota(HostileSession& session);
 void inspect(HostileSession& session);
 void pin(HostileSession& session);
 void unpin(HostileSession& session);
+void push(HostileSession& session);
 void invalidate(HostileSession& session);
 void sessions(HostileSession& session);
 

@@ -34,6 +34,7 @@ bool Admission::admit() {
     LiveRequest* const live = next();
     if (live == nullptr || running >= options_.running_max) return admitted;
     if (!has_room_for(*live, running, promised)) return admitted;
+    if (!is_looked_up(*live)) return admitted;
     if (!exact_.provide(*live)) {
       if (live->state == State::ended) continue;
       return admitted;
@@ -55,6 +56,17 @@ bool Admission::has_room_for(const LiveRequest& live, std::uint32_t running,
   std::uint32_t needed = pages_wanted(live, pool_.layout().block_tokens) + promised;
   if (running == 0) needed = std::min(needed, pool_.pages());
   return pool_.pages_free() + pool_.pages_idle() >= needed;
+}
+
+// What the daemon asks others for takes it some milliseconds, of the request's own time.
+bool Admission::is_looked_up(LiveRequest& live) const {
+  if (live.lookup == nullptr) return true;
+  if (!live.lookup->answered.load(std::memory_order_acquire)) {
+    if (Clock::now() < live.lookup->deadline) return false;
+    live.lookup->given_up.store(true);
+  }
+  live.lookup = nullptr;
+  return true;
 }
 
 void Admission::resume(LiveRequest& live) {

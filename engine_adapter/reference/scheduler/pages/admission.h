@@ -37,6 +37,7 @@ class Admission {
  private:
   LiveRequest* next() const;
   bool has_room_for(const LiveRequest& live, std::uint32_t running, std::uint32_t promised) const;
+  bool is_looked_up(LiveRequest& live) const;
   void start(LiveRequest& live);
   void resume(LiveRequest& live);
 

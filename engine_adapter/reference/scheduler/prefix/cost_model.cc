@@ -13,6 +13,14 @@ constexpr double kComputeMemory = 0.97;
 // Both at once has to promise this part of the better time at most: it keeps two resources busy.
 constexpr double kBothGain = 0.9;
 
+constexpr bool is_slow(Tier tier) noexcept {
+  return tier == Tier::disk || tier == Tier::remote;
+}
+
+bool any_slow(const RangeBytes& bytes) noexcept {
+  return bytes.of_tier[index_of(Tier::disk)] + bytes.of_tier[index_of(Tier::remote)] > 0;
+}
+
 }  // namespace
 
 void LinkRate::note(double units, double seconds) noexcept {
@@ -103,8 +111,8 @@ double ComputeRate::seconds(const StepWork& work) const noexcept {
   return costs_[0] * work.steps + costs_[1] * work.rows + costs_[2] * work.pairs;
 }
 
-void CostModel::note_arrival(double bytes, double seconds) noexcept {
-  links_[index_of(Tier::disk)].note(bytes, seconds);
+void CostModel::note_arrival(Tier from, double bytes, double seconds) noexcept {
+  links_[index_of(from)].note(bytes, seconds);
 }
 
 void CostModel::note_copy(Tier from, double bytes, double seconds) noexcept {
@@ -115,16 +123,16 @@ void CostModel::note_compute(const StepWork& work, double seconds) noexcept {
   compute_.note(work, seconds);
 }
 
-// A block on disk is read to memory, and copied from there.
+// What is in no memory is read to it, and copied from there.
 std::optional<double> CostModel::load_seconds(const RangeBytes& bytes) const noexcept {
   double seconds = 0;
-  for (const Tier tier : kAllTiers) {
+  for (const Tier tier : kAllTiersWithRemote) {
     const double count = bytes.of_tier[index_of(tier)];
     if (count <= 0) continue;
     const LinkRate& link = links_[index_of(tier)];
     if (!link.known()) return std::nullopt;
     seconds += link.seconds(count);
-    if (tier != Tier::disk) continue;
+    if (!is_slow(tier)) continue;
     const LinkRate& memory = links_[index_of(Tier::host)];
     if (memory.known()) seconds += memory.seconds(count);
   }
@@ -143,15 +151,16 @@ LoadPlan CostModel::plan(const RangeBytes& bytes, const StepWork& work) const no
   plan.load_s = load.value_or(0);
   plan.compute_s = compute.value_or(0);
   if (!load || !compute) {
-    // The disk may be slower or faster than computing by any factor: both at once goes at worst a
-    // little slower than the better, whichever that is. Memory is hardly ever the slower.
-    plan.mode = bytes.of_tier[index_of(Tier::disk)] > 0 ? LoadMode::both : LoadMode::load;
+    // A disk or a network may be slower or faster than computing by any factor: both at once goes
+    // at worst a little slower than the better, whichever that is. Memory is hardly ever the
+    // slower.
+    plan.mode = any_slow(bytes) ? LoadMode::both : LoadMode::load;
     plan.reason = !load ? LoadReason::tier_not_measured : LoadReason::compute_not_measured;
     return plan;
   }
   const double better = std::min(*load, *compute);
   plan.both_s = *load + *compute > 0 ? *load * *compute / (*load + *compute) : 0;
-  if (plan.both_s <= kBothGain * better && bytes.of_tier[index_of(Tier::disk)] > 0) {
+  if (plan.both_s <= kBothGain * better && any_slow(bytes)) {
     plan.mode = LoadMode::both;
     plan.reason = LoadReason::both_is_faster;
   } else if (*load <= *compute) {

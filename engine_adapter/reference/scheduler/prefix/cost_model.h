@@ -59,13 +59,13 @@ class ComputeRate {
 };
 
 struct RangeBytes {
-  std::array<double, kTiers> of_tier{};  // to be read from each tier
+  std::array<double, kTiersWithRemote> of_tier{};  // to be read from each tier
 };
 
 class CostModel {
  public:
-  // Blocks on disk have arrived in memory.
-  void note_arrival(double bytes, double seconds) noexcept;
+  // Blocks that were on disk, or in the remote tier, have arrived in memory.
+  void note_arrival(Tier from, double bytes, double seconds) noexcept;
   // Blocks were copied out of a tier in memory.
   void note_copy(Tier from, double bytes, double seconds) noexcept;
   void note_compute(const StepWork& work, double seconds) noexcept;
@@ -73,14 +73,14 @@ class CostModel {
 
   std::optional<double> load_seconds(const RangeBytes& bytes) const noexcept;
   std::optional<double> compute_seconds(const StepWork& work) const noexcept;
-  // How the cost of one more byte and of one more load on disk compare; none before both are known.
-  const LinkRate& disk() const noexcept { return links_[index_of(Tier::disk)]; }
+  // How the cost of one more byte and of one more load there compare; none before both are known.
+  const LinkRate& link(Tier tier) const noexcept { return links_[index_of(tier)]; }
 
   // For cached blocks that hold `bytes` and would take `work` to compute.
   LoadPlan plan(const RangeBytes& bytes, const StepWork& work) const noexcept;
 
  private:
-  std::array<LinkRate, kTiers> links_;
+  std::array<LinkRate, kTiersWithRemote> links_;
   ComputeRate compute_;
 };
 

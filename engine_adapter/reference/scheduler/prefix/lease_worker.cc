@@ -3,6 +3,15 @@
 namespace kvtier::engine {
 
 void LeaseWorker::ask_now(LeaseTicket& ticket) {
+  if (ticket.looks_up) {
+    if (!ticket.given_up.load() && Clock::now() < ticket.deadline) {
+      Prefix prefix = ticket.cache->prefix();
+      (void)prefix.append(ticket.tokens);  // refused where digests name blocks, as in none of ours
+      (void)ticket.cache->look_up(prefix, ticket.deadline);
+    }
+    ticket.answered.store(true, std::memory_order_release);
+    return;
+  }
   if (ticket.given_up.load() || Clock::now() >= ticket.deadline) {
     ticket.answer.emplace(
         make_error(Errc::deadline, "the request's deadline passed before its lease"));

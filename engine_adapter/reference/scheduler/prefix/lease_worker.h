@@ -17,7 +17,9 @@
 namespace kvtier::engine {
 
 // One question. The asker reads `answer` once `answered` is set, and may lose interest before.
+// Where it only looks up, what is there is to be matched then: the answer says nothing.
 struct LeaseTicket {
+  bool looks_up = false;
   std::shared_ptr<Cache> cache;
   std::vector<Token> tokens;
   BlockRange range;

@@ -101,17 +101,12 @@ bool Loads::start_copies(LoadTask& task, Clock::time_point now) {
   task.late = !settled;
   const std::uint32_t ready =
       std::min({task.lease->wait_ready(now), task.lease->blocks(), task.blocks()});
-  double from_disk = 0;
+  std::array<double, kTiersWithRemote> from{};
   for (std::uint32_t i = 0; i < ready; ++i) {
     task.sources.push_back(task.lease->source(i));
-    if (task.sources.back() == Tier::disk) from_disk += 1;
+    from[index_of(task.sources.back())] += 1;
   }
-  if (settled && from_disk > 0) {
-    // Ranges follow one another through the disk: each has taken what is not the one's before.
-    costs_.note_arrival(from_disk * static_cast<double>(pool_.layout().record_bytes),
-                        seconds(*settled - std::max(task.begun, disk_free_)));
-    disk_free_ = std::max(disk_free_, *settled);
-  }
+  if (settled) note_arrival(task, from, *settled);
   std::vector<std::byte*> records;
   for (std::uint32_t i = 0; i < ready; ++i) records.push_back(pool_.record(task.pages[i]));
   Pages pages;
@@ -136,6 +131,19 @@ bool Loads::start_copies(LoadTask& task, Clock::time_point now) {
   task.stage = LoadTask::Stage::copying;
   task.seen_copying = task.begun = Clock::now();
   return true;
+}
+
+// Of a range that came from both, the network has most likely brought the last block.
+void Loads::note_arrival(const LoadTask& task, const std::array<double, kTiersWithRemote>& from,
+                         Clock::time_point settled) {
+  const Tier tier = from[index_of(Tier::remote)] > 0 ? Tier::remote : Tier::disk;
+  const double blocks = from[index_of(tier)];
+  if (blocks <= 0) return;
+  // Ranges follow one another through the disk: each has taken what is not the one's before.
+  Clock::time_point& free = free_[index_of(tier)];
+  costs_.note_arrival(tier, blocks * static_cast<double>(pool_.layout().record_bytes),
+                      seconds(settled - std::max(task.begun, free)));
+  free = std::max(free, settled);
 }
 
 bool Loads::finish_copies(LoadTask& task, Clock::time_point now) {

@@ -83,6 +83,8 @@ class Loads {
   bool take_lease(LoadTask& task);
   bool start_copies(LoadTask& task, Clock::time_point now);
   bool finish_copies(LoadTask& task, Clock::time_point now);
+  void note_arrival(const LoadTask& task, const std::array<double, kTiersWithRemote>& from,
+                    Clock::time_point settled);
   void end(LoadTask& task, std::uint32_t good);
 
   Model& model_;
@@ -92,7 +94,7 @@ class Loads {
   CostModel& costs_;
   SchedulerMetrics& metrics_;
   std::vector<std::shared_ptr<LoadTask>> tasks_;
-  Clock::time_point disk_free_{};  // when the last range had arrived
+  std::array<Clock::time_point, kTiersWithRemote> free_{};  // when the last range had arrived
 };
 
 }  // namespace kvtier::engine

@@ -120,8 +120,10 @@ RangeBytes PrefixFill::bytes_of(const Match& match, std::uint32_t missing) const
   RangeBytes bytes;
   const double each = static_cast<double>(parts_.pool.layout().record_bytes);
   std::uint32_t left = missing;
-  for (auto tier = kAllTiers.rbegin(); tier != kAllTiers.rend(); ++tier) {
-    const std::uint32_t count = std::min(left, match.per_tier[index_of(*tier)]);
+  for (auto tier = kAllTiersWithRemote.rbegin(); tier != kAllTiersWithRemote.rend(); ++tier) {
+    const std::uint32_t there =
+        *tier == Tier::remote ? match.remote() : match.per_tier[index_of(*tier)];
+    const std::uint32_t count = std::min(left, there);
     const bool in_place = *tier == Tier::device && parts_.model.reads_device_tier();
     if (!in_place) bytes.of_tier[index_of(*tier)] = count * each;
     left -= count;
@@ -139,7 +141,9 @@ void PrefixFill::decide(LoadPolicy policy, const Match& match) {
     work += {0, one.rows, one.pairs};
   }
   work.steps = std::ceil(work.rows / parts_.step_tokens);
-  plan_ = parts_.costs.plan(bytes_of(match, missing), work);
+  const RangeBytes bytes = bytes_of(match, missing);
+  slowest_ = bytes.of_tier[index_of(Tier::remote)] > 0 ? Tier::remote : Tier::disk;
+  plan_ = parts_.costs.plan(bytes, work);
   if (policy == LoadPolicy::automatic) return;
   plan_.reason = LoadReason::forced;
   plan_.mode = policy == LoadPolicy::always_load   ? LoadMode::load
@@ -147,9 +151,9 @@ void PrefixFill::decide(LoadPolicy policy, const Match& match) {
                                                    : LoadMode::compute;
 }
 
-// The blocks that the disk brings within a part of the deadline.
+// The blocks that the disk, or the network, brings within a part of the deadline.
 std::uint32_t PrefixFill::blocks_in_time() const {
-  const LinkRate& disk = parts_.costs.disk();
+  const LinkRate& disk = parts_.costs.link(slowest_);
   if (!disk.known() || disk.per_unit_s() <= 0) return kNone;
   const double record = static_cast<double>(parts_.pool.layout().record_bytes);
   const double part = std::chrono::duration<double>(wait_.longest()).count() * kPieceDeadlinePart;
@@ -211,7 +215,7 @@ std::uint32_t PrefixFill::share_of_loading(std::uint32_t front) const {
   }
   RangeBytes one;
   const double record = static_cast<double>(parts_.pool.layout().record_bytes);
-  one.of_tier[index_of(Tier::disk)] = record * gap;
+  one.of_tier[index_of(slowest_)] = record * gap;
   const auto load = parts_.costs.load_seconds(one);
   const auto compute = parts_.costs.compute_seconds(
       StepWork::of(front * block_tokens_, unasked_end_ * block_tokens_, parts_.step_tokens));
@@ -233,7 +237,7 @@ void PrefixFill::extend() {
     const std::uint32_t share = share_of_loading(front());
     // Ranges get smaller towards the meeting point, but not below where the fixed time of a load
     // is most of it.
-    const LinkRate& disk = parts_.costs.disk();
+    const LinkRate& disk = parts_.costs.link(slowest_);
     const double record = static_cast<double>(parts_.pool.layout().record_bytes);
     const double least =
         disk.known() && disk.per_unit_s() > 0 ? disk.fixed_s() / (disk.per_unit_s() * record) : 1;

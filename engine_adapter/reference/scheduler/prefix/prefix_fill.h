@@ -79,7 +79,7 @@ class PrefixFill {
 
   // Of the tokens taken since the start: from the engine's pages, and by tier.
   std::uint32_t taken_local() const noexcept { return taken_local_; }
-  const std::array<std::uint32_t, kTiers>& taken() const noexcept { return taken_; }
+  const std::array<std::uint32_t, kTiersWithRemote>& taken() const noexcept { return taken_; }
 
   // `block` of the tokens, which has all of its own.
   BlockName name(std::uint32_t block);
@@ -133,13 +133,14 @@ class PrefixFill {
   std::vector<Ahead> ahead_;       // of the blocks that were planned
   std::uint32_t unasked_end_ = 0;  // both at once: blocks before it may still be asked for
   LoadPlan plan_;
+  Tier slowest_ = Tier::disk;  // of those that the planned blocks are in, or the disk
   std::vector<std::shared_ptr<LoadTask>> used_;  // those left once each
   bool blocked_ = false;
   bool needs_page_ = false;
   std::uint32_t first_in_place_ = kNone;
   std::vector<std::shared_ptr<LoadTask>> in_place_;
   std::uint32_t taken_local_ = 0;
-  std::array<std::uint32_t, kTiers> taken_{};
+  std::array<std::uint32_t, kTiersWithRemote> taken_{};
 };
 
 }  // namespace kvtier::engine

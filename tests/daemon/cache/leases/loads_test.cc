@@ -25,7 +25,7 @@ class LoadsTest : public ::testing::Test {
   const std::uint16_t ns = parts.open(small_namespace("m"));
   const TestBlock block = parts.prefix(ns, 1, 1)[0];
   const BlockId id = parts.put_on_disk(ns, block);
-  Loads loads{parts.catalogue,  parts.memory.host(), parts.disk,
+  Loads loads{parts.catalogue,  parts.memory.host(), parts.disk,  parts.remote,
               parts.placements, parts.room,          parts.counts};
   std::vector<bool> landed;
   std::size_t waited = 0;
@@ -65,8 +65,8 @@ TEST(LoadsWithoutRoom, a_read_that_finds_no_slot_does_not_begin) {
   const BlockId id = parts.put_on_disk(ns, parts.prefix(ns, 1, 1)[0]);
   for (const BlockId other : parts.put_all(ns, parts.prefix(ns, 40, 1000)))
     ASSERT_TRUE(parts.catalogue.hold(other, Tier::host));
-  Loads loads(parts.catalogue, parts.memory.host(), parts.disk, parts.placements, parts.room,
-              parts.counts);
+  Loads loads(parts.catalogue, parts.memory.host(), parts.disk, parts.remote, parts.placements,
+              parts.room, parts.counts);
   EXPECT_FALSE(loads.ensure(id));
   EXPECT_FALSE(parts.catalogue.block(id).loading);
 }
