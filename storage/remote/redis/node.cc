@@ -308,7 +308,9 @@ void RedisNode::check_silence(Lane& lane) {
   if (!lane.ready) {
     if (context_.now - lane.since > kRemoteConnectTime)
       fail(lane, lane.connected ? "does not answer; look whether it hangs"
-                                : "does not take connections; look whether it is there");
+                 : lane.connection.is_shaking_hands()
+                     ? "does not end the TLS handshake; look whether this port is its port for TLS"
+                     : "does not take connections; look whether it is there");
     return;
   }
   const auto since = lane.connection.silent_since();
