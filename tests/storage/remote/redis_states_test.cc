@@ -96,7 +96,7 @@ TEST(RedisStates, NothingLandsInASlotAfterItsReadWasLate) {
               Errc::deadline);
     std::ranges::fill(store.slot(1), std::byte{0x11});
     server.go_on();
-    EXPECT_TRUE(comes_true([&] { return bool(store.find({record.identity.key})); }));
+    EXPECT_TRUE(store.brings([&] { return bool(store.find({record.identity.key})); }));
     EXPECT_TRUE(
         std::ranges::all_of(store.slot(1), [](std::byte b) { return b == std::byte{0x11}; }));
   }

@@ -29,10 +29,10 @@ class Schedule {
       settle();
     }
     mend();
-    store_.control().run_until([&] { return store_.said().back().state == RemoteState::online; });
     const TestRecord last(0, 999'999);
-    EXPECT_TRUE(comes_true([&] { return bool(store_.write(last)); }));
-    EXPECT_TRUE(store_.serves(last));
+    EXPECT_TRUE(store_.brings([&] { return bool(store_.write(last)); }));
+    EXPECT_TRUE(store_.brings([&] { return bool(store_.read(last)); }));
+    store_.control().run_until([&] { return asked_ == answered_; });
     EXPECT_EQ(asked_, answered_);
   }
 
