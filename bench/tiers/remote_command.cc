@@ -71,10 +71,11 @@ class BareLoop {
     }
   }
   ~BareLoop() {
-    for (std::uint32_t i = 0; i < kRecords; ++i) {
-      const FreeBareReply free;
-      free(::redisCommand(connections_[0].get(), "DEL %s", name(i).c_str()));
-    }
+    for (std::uint32_t i = 0; i < kRecords; ++i) erase(name(i));
+  }
+  void erase(const std::string& name) {
+    const FreeBareReply free;
+    free(::redisCommand(connections_[0].get(), "DEL %s", name.c_str()));
   }
 
   // Bytes a second.
@@ -131,8 +132,10 @@ class BareLoop {
 // The store as the daemon has it, with as many operations accepted as keep its pipelines full.
 class StoreLoop {
  public:
-  explicit StoreLoop(const RemoteBenchOptions& options)
-      : ns_(namespace_of_records(options.record_bytes)),
+  // Its values are erased through `bare` at the end.
+  StoreLoop(const RemoteBenchOptions& options, BareLoop& bare)
+      : bare_(bare),
+        ns_(namespace_of_records(options.record_bytes)),
         layout_(RecordLayout::of(ns_)),
         slots_(2 * options.connections * depth_of(options.record_bytes)) {
     const auto extents = storage::make_memfd_extents(Tier::host, {true, true});
@@ -171,20 +174,9 @@ class StoreLoop {
     }
   }
   ~StoreLoop() {
-    std::vector<Key> keys;
-    for (const BlockIdentity& identity : identities_) keys.push_back(identity.key);
-    store_->erase(keys);
-    // The last of them has gone when none is found.
-    bool gone = false;
-    store_->on_health({});
-    const auto begin = std::chrono::steady_clock::now();
-    while (!gone && seconds_since(begin) < 2) {
-      const auto asked = store_->find({keys.back()}, Clock::now() + kPatience,
-                                      [&](const Result<std::size_t>&) { gone = true; });
-      if (!asked) break;
-      run_tasks(true);
-    }
     store_->close();
+    for (const BlockIdentity& identity : identities_)
+      bare_.erase(storage::value_name(identity.key));
   }
 
   double run(Way way, double seconds) {
@@ -237,6 +229,7 @@ class StoreLoop {
     for (const auto& task : tasks) task();
   }
 
+  BareLoop& bare_;
   const Namespace ns_;
   const RecordLayout layout_;
   const std::uint32_t slots_;
@@ -260,7 +253,7 @@ void measure_remote(const RemoteBenchOptions& options, Report& report) {
         "the bare loop needs a Redis without TLS and users: redis://host:port "
         "or redis+unix:///socket");
   BareLoop bare(url.servers.front(), options);
-  StoreLoop store(options);
+  StoreLoop store(options, bare);
   for (const Way way : {Way::read, Way::write}) {
     std::vector<double> bares, stores;
     for (std::uint32_t round = 0; round < options.turns.rounds; ++round) {

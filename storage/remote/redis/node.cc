@@ -216,7 +216,8 @@ void RedisNode::give_up(const std::string& why) {
 
 void RedisNode::take(OperationPtr operation) {
   const bool reads = readable() || being_tried();
-  const bool possible = operation->writes() ? reads && writes_fail_.empty() : reads;
+  // What a full server can still do is erase.
+  const bool possible = reads && (operation->kind != Operation::Kind::set || writes_fail_.empty());
   if (!possible) {
     const std::string why = trouble();
     return owner_.answered(*this, std::move(operation), {.what = Answer::What::lost, .text = why});

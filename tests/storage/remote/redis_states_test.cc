@@ -114,6 +114,8 @@ TEST(RedisStates, AFullServerTakesNoRecordsAndIsReadMeanwhile) {
   EXPECT_NE(store.wait_for(RemoteState::read_only).find("maxmemory"), std::string::npos);
   EXPECT_EQ(store.write(refused).error().code, Errc::unavailable);
   EXPECT_TRUE(store.serves(kept));
+  store->erase({kept.identity.key});
+  EXPECT_TRUE(comes_true([&] { return server.say({"DBSIZE"}) == "0"; }));
   server.say({"CONFIG", "SET", "maxmemory", "0"});
   EXPECT_EQ(store.wait_for(RemoteState::online), "");
   EXPECT_TRUE(store.works(refused));
