@@ -88,6 +88,16 @@ struct ClientsOptions {
 };
 void measure_clients(const ClientsOptions& options, Report& report);
 
+// Records to and from a Redis through the remote store beside a bare hiredis loop on the same
+// server, with as many connections and as many operations on each, taking turns.
+struct RemoteBenchOptions {
+  std::string url;
+  TurnOptions turns{.seconds = 1};
+  std::uint64_t record_bytes = 1U << 20;
+  std::uint32_t connections = 4;
+};
+void measure_remote(const RemoteBenchOptions& options, Report& report);
+
 // A trace of requests replayed through the daemon's bookkeeping at each capacity, for the policies
 // and for an optimum that knows the future; and what the policies cost.
 inline constexpr std::uint64_t kBytesPerToken = 64U << 10;  // of Llama 3.1 8B in FP8

@@ -31,6 +31,9 @@ Examples:
       match and lease as an engine sees them, idle and while the disk tier writes.
   kvtier-bench clients --clients 1 --clients 128 --json
       One client's lease with one and with 128 of them connected, the others idle or holding leases.
+  kvtier-bench remote --url redis+unix:///run/redis.sock --seconds 2
+      Records of 1 MiB to and from a Redis through the remote store, beside a bare hiredis loop of the same shape.
+      Takes 128 MiB there; cleans up after itself.
   kvtier-bench trace --trace requests.jsonl --blocks 2000 --blocks 20000 --json
       What caches of 2,000 and of 20,000 blocks have of a trace, by policy, and what the best could have. A line of
       it is {"timestamp": ms, "input_length": tokens, "output_length": tokens, "hash_ids": [block, ...]}.
@@ -54,6 +57,7 @@ struct Arguments {
   RebuildOptions rebuild;
   LookupOptions lookup;
   ClientsOptions clients;
+  RemoteBenchOptions remote;
   TraceOptions trace;
   FleetRun fleet;
 };
@@ -207,6 +211,21 @@ CLI::App* add_clients(CLI::App& app, ClientsOptions& options) {
   return clients;
 }
 
+CLI::App* add_remote(CLI::App& app, RemoteBenchOptions& options) {
+  auto* remote = app.add_subcommand("remote", "The remote store beside a bare hiredis loop");
+  remote->add_option("--url", options.url, "A Redis to measure with, that nothing else uses")
+      ->required();
+  add_turns(*remote, options.turns);
+  remote->add_option("--record-bytes", options.record_bytes, "Record size, from 8KiB to 4MiB")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(kRecordSize)
+      ->default_str("1MiB");
+  remote->add_option("--connections", options.connections, "Of the store and of the loop")
+      ->check(CLI::Range(1U, 64U))
+      ->capture_default_str();
+  return remote;
+}
+
 CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
   using daemon::Admission;
   auto* trace = app.add_subcommand("trace", "Shares of hits of a trace of requests, by policy");
@@ -266,9 +285,10 @@ int run(int argc, char** argv) {
   auto* rebuild = add_rebuild(app, arguments.rebuild);
   auto* lookup = add_lookup(app, arguments.lookup);
   auto* clients = add_clients(app, arguments.clients);
+  auto* remote = add_remote(app, arguments.remote);
   auto* trace = add_trace(app, arguments.trace);
   auto* fleet = add_fleet(app, arguments.fleet);
-  for (auto* command : {disk, age, index, turnover, rebuild, lookup, clients, trace, fleet})
+  for (auto* command : {disk, age, index, turnover, rebuild, lookup, clients, remote, trace, fleet})
     command->footer(kExamples);
   return run_program(app, argc, argv, [&](Report& report) {
     if (*disk) measure_disk(arguments.disk, report);
@@ -278,6 +298,7 @@ int run(int argc, char** argv) {
     if (*rebuild) measure_rebuild(arguments.rebuild, report);
     if (*lookup) measure_lookup(arguments.lookup, report);
     if (*clients) measure_clients(arguments.clients, report);
+    if (*remote) measure_remote(arguments.remote, report);
     if (*trace) measure_trace(arguments.trace, report);
     if (*fleet) measure_fleet(arguments.fleet, report);
   });

@@ -53,9 +53,10 @@ class RemoteFront final : public RemoteStore {
         reads_(options.read_bytes_per_s, Clock::now()),
         writes_(options.write_bytes_per_s, Clock::now()) {
     shared_->changed = [this, front = front_](RemoteState state, std::string why) {
+      if (front->closed) return;
       front->state = state;
       front->why = std::move(why);
-      if (state != RemoteState::offline && !front->closed) erase_waiting();
+      if (state != RemoteState::offline) erase_waiting();
       if (front->changed) front->changed(state, front->why);
     };
   }

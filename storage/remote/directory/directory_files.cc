@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/base/fd.h"
+#include "core/base/points.h"
 #include "storage/index/store_directory.h"
 #include "storage/remote/remote_value.h"
 
@@ -101,6 +102,7 @@ Error DirectoryFiles::failure(const std::string& what, int code) const {
 }
 
 Result<void> DirectoryFiles::check(bool may_make) const {
+  KVTIER_POINT("remote.directory.check");
   struct stat mark {};
   if (::stat((directory_ / kNotMountedMark).c_str(), &mark) == 0)
     return at_fault(directory_, Errc::io,
@@ -152,6 +154,7 @@ Result<bool> DirectoryFiles::has(const Key& key) const {
 }
 
 Result<void> DirectoryFiles::read(const Key& key, std::span<std::byte> value) const {
+  KVTIER_POINT("remote.directory.read");
   const UniqueFd fd = open_file(path_of(key), O_RDONLY);
   if (!fd && (errno == ENOENT || errno == ENOTDIR))
     return make_error(Errc::not_found, "the remote store has no such record");
@@ -193,6 +196,7 @@ Result<std::filesystem::path> DirectoryFiles::write_new(std::span<const std::byt
 
 Result<void> DirectoryFiles::write(const Key& key, std::span<const std::byte> first,
                                    std::span<const std::byte> rest) const {
+  KVTIER_POINT("remote.directory.write");
   const auto made = write_new(first, rest);
   if (!made) return made.error();
   const auto path = path_of(key);

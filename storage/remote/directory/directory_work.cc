@@ -161,7 +161,10 @@ void DirectoryWork::report(Clock::time_point now) {
   if (found.state != RemoteState::offline) return;
   const Error offline = make_error(Errc::unavailable, "the remote store: " + found.why);
   for (auto* queue : {&first_, &others_}) {
-    for (const auto& task : std::exchange(*queue, {})) answer_locked(*task, offline);
+    for (const auto& task : std::exchange(*queue, {})) {
+      if (!task->answer && !task->answered) cleaning_ = false;  // nobody waits for that one
+      answer_locked(*task, offline);
+    }
   }
 }
 

@@ -39,7 +39,8 @@ class Connection {
   // Connected, TLS included. Errors: io.
   Result<bool> advance();
 
-  bool idle() const noexcept { return awaited_.empty(); }
+  bool is_shaking_hands() const noexcept { return socket_ && socket_->is_shaking_hands(); }
+
   bool has_room(std::uint64_t bytes) const noexcept {
     return awaited_.empty() || (awaited_.size() < kOperationsMax && bytes_ + bytes <= kBytesMax);
   }

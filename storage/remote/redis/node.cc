@@ -216,7 +216,8 @@ void RedisNode::give_up(const std::string& why) {
 
 void RedisNode::take(OperationPtr operation) {
   const bool reads = readable() || being_tried();
-  const bool possible = operation->writes() ? reads && writes_fail_.empty() : reads;
+  // What a full server can still do is erase.
+  const bool possible = reads && (operation->kind != Operation::Kind::set || writes_fail_.empty());
   if (!possible) {
     const std::string why = trouble();
     return owner_.answered(*this, std::move(operation), {.what = Answer::What::lost, .text = why});
@@ -308,7 +309,9 @@ void RedisNode::check_silence(Lane& lane) {
   if (!lane.ready) {
     if (context_.now - lane.since > kRemoteConnectTime)
       fail(lane, lane.connected ? "does not answer; look whether it hangs"
-                                : "does not take connections; look whether it is there");
+                 : lane.connection.is_shaking_hands()
+                     ? "does not end the TLS handshake; look whether this port is its port for TLS"
+                     : "does not take connections; look whether it is there");
     return;
   }
   const auto since = lane.connection.silent_since();

@@ -41,6 +41,8 @@ class RedisSocket {
   Result<std::size_t> receive(std::span<const iovec> into);
   Result<std::size_t> send(std::span<const iovec> from);
 
+  // Connected, and in the TLS handshake.
+  bool is_shaking_hands() const noexcept { return connected_ && !ready_; }
   int descriptor() const noexcept { return fd_.get(); }
   // What poll() is to wait for. `to_send`: there is something to send.
   short wanted(bool to_send) const noexcept;

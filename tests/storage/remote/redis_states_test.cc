@@ -96,7 +96,7 @@ TEST(RedisStates, NothingLandsInASlotAfterItsReadWasLate) {
               Errc::deadline);
     std::ranges::fill(store.slot(1), std::byte{0x11});
     server.go_on();
-    EXPECT_TRUE(comes_true([&] { return bool(store.find({record.identity.key})); }));
+    EXPECT_TRUE(store.brings([&] { return bool(store.find({record.identity.key})); }));
     EXPECT_TRUE(
         std::ranges::all_of(store.slot(1), [](std::byte b) { return b == std::byte{0x11}; }));
   }
@@ -114,6 +114,8 @@ TEST(RedisStates, AFullServerTakesNoRecordsAndIsReadMeanwhile) {
   EXPECT_NE(store.wait_for(RemoteState::read_only).find("maxmemory"), std::string::npos);
   EXPECT_EQ(store.write(refused).error().code, Errc::unavailable);
   EXPECT_TRUE(store.serves(kept));
+  store->erase({kept.identity.key});
+  EXPECT_TRUE(comes_true([&] { return server.say({"DBSIZE"}) == "0"; }));
   server.say({"CONFIG", "SET", "maxmemory", "0"});
   EXPECT_EQ(store.wait_for(RemoteState::online), "");
   EXPECT_TRUE(store.works(refused));

@@ -149,7 +149,7 @@ TEST(RedisStore, BudgetsRefuseWhatIsOverThem) {
   EXPECT_EQ(store->stats().writes_refused, 1U);
   EXPECT_EQ(store->stats().reads_refused, 1U);
   // The debt is paid with time.
-  EXPECT_TRUE(comes_true([&] { return bool(store.read(record)); }));
+  EXPECT_TRUE(store.brings([&] { return bool(store.read(record)); }));
 }
 
 TEST(RedisStore, SealedValuesAreNotReadableWithoutTheKey) {

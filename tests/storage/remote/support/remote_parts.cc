@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "storage/remote/remote_value.h"
+#include "tests/storage/remote/support/redis_server.h"
 
 namespace kvtier::storage::testing {
 
@@ -38,6 +39,15 @@ std::string TestRemote::wait_for(RemoteState state) {
 void TestRemote::wait_for_why(const std::string& part) {
   control_.run_until(
       [&] { return !said_.empty() && said_.back().why.find(part) != std::string::npos; });
+}
+
+bool TestRemote::brings(const std::function<bool()>& condition) {
+  return comes_true([&] {
+    bool all_run = false;
+    control_.post()([&] { all_run = true; });
+    control_.run_until([&] { return all_run; });
+    return condition();
+  });
 }
 
 RemoteStore::Read TestRemote::read_of(const TestRecord& record, std::uint32_t slot,

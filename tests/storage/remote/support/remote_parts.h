@@ -40,6 +40,9 @@ class TestRemote {
   // Until its reason has this in it.
   void wait_for_why(const std::string& part);
 
+  // As comes_true(), with what the store posts meanwhile done.
+  bool brings(const std::function<bool()>& condition);
+
   RemoteStore::Read read_of(const TestRecord& record, std::uint32_t slot,
                             std::chrono::milliseconds in = kPatience) const;
   RemoteStore::Write write_of(const TestRecord& record, std::uint32_t slot);
