@@ -45,12 +45,10 @@ const char* RemoteTier::state_name() const noexcept {
 Result<void> RemoteTier::read(BlockId id, Place to, std::function<void(Result<void>)> done) {
   const Block& block = catalogue_.block(id);
   const auto began = options_.now();
-  const storage::RemoteStore::Read read{catalogue_.namespaces()[block.ns].id,
-                                        block.key,
-                                        ExtentId(to.container),
-                                        to.slot,
-                                        catalogue_.record_bytes(id),
-                                        began + options_.read_timeout};
+  const storage::RemoteStore::Read read{
+      catalogue_.namespaces()[block.ns].id, block.key,
+      storage::ExtentId(to.container),      to.slot,
+      catalogue_.record_bytes(id),          began + options_.read_timeout};
   return store_->read(read, [this, began, done = std::move(done)](const Result<void>& result) {
     if (result) {
       counts_.read_us.add(static_cast<std::uint64_t>(

@@ -128,7 +128,7 @@ void RemoteWrites::submit(BlockId id) {
     const Place from = block.places[index_of(Tier::host)];
     const storage::RemoteStore::Write write{
         {catalogue_.namespaces()[block.ns].id, block.key, catalogue_.parent(id), block.block_index},
-        ExtentId(from.container),
+        storage::ExtentId(from.container),
         from.slot,
         catalogue_.record_bytes(id)};
     writing_.insert(id.value);

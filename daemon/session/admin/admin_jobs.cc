@@ -41,7 +41,8 @@ std::vector<AdminJobs::Erasure> AdminJobs::named(std::span<const BlockId> blocks
 void AdminJobs::erase_what_went(std::vector<Erasure> erasures, TierSet tiers, bool force) {
   std::erase_if(erasures, [&](const Erasure& erasure) {
     const BlockId id = cache_.catalogue().find_any(erasure.key);
-    return !force && id != kNoBlock && cache_.catalogue().block(id).tiers.has(Tier::disk);
+    return tiers.has(Tier::disk) && !force && id != kNoBlock &&
+           cache_.catalogue().block(id).tiers.has(Tier::disk);
   });
   cache_.erase_for_good(erasures, tiers);
 }
@@ -60,9 +61,10 @@ void AdminJobs::run_while(const std::shared_ptr<Step>& step) {
 }
 
 Result<void> AdminJobs::drop(Selection selection, TierSet tiers, bool force, Done<Removed> done) {
-  static constexpr TierSet kAll{(1U << kTiersWithRemote) - 1};
-  if (force && tiers != kAll)
+  static constexpr TierSet kOfHost{(1U << kTiers) - 1}, kAll{(1U << kTiersWithRemote) - 1};
+  if (force && (tiers.bits & kOfHost.bits) != kOfHost.bits)
     return make_error(Errc::invalid, "what is in use can only be dropped from all tiers");
+  if (force) tiers = kAll;
   const std::string unknown = cache_.disk().unknown_directory();
   if (tiers.has(Tier::disk) && !unknown.empty()) {
     return make_error(Errc::refused,
