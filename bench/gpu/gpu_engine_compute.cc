@@ -30,8 +30,10 @@ void measure_prefill(const GpuEngineOptions& options, EngineSetup& setup, Report
   }
 }
 
-// Milliseconds of one step of `count` sequences that hold `context` tokens each.
-double decode_ms(EngineSetup& setup, std::uint32_t count, std::uint32_t context) {
+// Milliseconds of one step of `count` sequences that hold `context` tokens each. `likeliest`: with
+// the log probability of each chosen token, and so many of the likeliest with theirs.
+double decode_ms(EngineSetup& setup, std::uint32_t count, std::uint32_t context,
+                 std::uint32_t likeliest = 0) {
   constexpr std::uint32_t kSteps = 33;
   std::vector<std::unique_ptr<engine::Sequence>> sequences;
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -47,6 +49,12 @@ double decode_ms(EngineSetup& setup, std::uint32_t count, std::uint32_t context)
   }
   std::vector<Token> tokens(count, 1);
   const std::vector<engine::Choice> choices(count);
+  std::vector<engine::RowQuestion> questions;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    questions.push_back(
+        {.choices = std::span(choices).subspan(i, 1), .logprobs = true, .likeliest = likeliest});
+  }
+  std::vector<engine::RowAnswer> answers(count);
   std::vector<double> times;
   for (std::uint32_t step = 0; step < kSteps; ++step) {
     std::vector<engine::StepInput> inputs;
@@ -56,9 +64,40 @@ double decode_ms(EngineSetup& setup, std::uint32_t count, std::uint32_t context)
     }
     std::vector<Token> chosen(count);
     const auto begin = steady_clock::now();
-    need(setup.model().step_and_choose(inputs, choices, chosen));
+    if (likeliest == 0) {
+      need(setup.model().step_and_choose(inputs, choices, chosen));
+    } else {
+      need(setup.model().step_and_tell(inputs, questions, answers));
+      for (std::uint32_t i = 0; i < count; ++i) chosen[i] = answers[i].chosen.front().token;
+    }
     if (step >= 3) times.push_back(ms_since(begin));  // after the graph has been made
     tokens = chosen;
+  }
+  return median(times);
+}
+
+// Milliseconds of a step of the last `rows` tokens of a prompt, which attend to `context` tokens in
+// place and choose one.
+double tail_ms(EngineSetup& setup, std::uint32_t rows, std::uint32_t context) {
+  constexpr std::uint32_t kSteps = 11;
+  const auto prompt = setup.prompt(context + rows, 1);
+  engine::Sequence sequence(setup.pool(), NamespaceId{}, context + rows);
+  for (std::size_t at = 0; at < context;) {
+    const std::size_t chunk = std::min<std::size_t>(setup.model().rows_max(), context - at);
+    const engine::StepInput input{&sequence, std::span(prompt).subspan(at, chunk), 0};
+    need(setup.model().step({&input, 1}, {}));
+    at += chunk;
+  }
+  const engine::Choice choice;
+  std::vector<double> times;
+  for (std::uint32_t step = 0; step < kSteps; ++step) {
+    Token token = 0;
+    const engine::StepInput input{&sequence, std::span(prompt).subspan(context), 1,
+                                  engine::Stage::answer};
+    const auto begin = steady_clock::now();
+    need(setup.model().step_and_choose({&input, 1}, {&choice, 1}, {&token, 1}));
+    if (step >= 3) times.push_back(ms_since(begin));
+    sequence.truncate(context / engine::kBlockTokens);
   }
   return median(times);
 }
@@ -68,10 +107,21 @@ double decode_ms(EngineSetup& setup, std::uint32_t count, std::uint32_t context)
 void measure_engine_compute(const GpuEngineOptions& options, Report& report) {
   EngineSetup setup(options);
   measure_prefill(options, setup, report);
-  report.add("decode step, 1 sequence of 1024", decode_ms(setup, 1, 1024), "ms");
-  report.add("decode step, 16 sequences of 2048", decode_ms(setup, 16, 2048), "ms");
+  constexpr std::uint32_t kLikeliest = 20;
+  constexpr double kMoreMs = 0.2;
+  const double one = decode_ms(setup, 1, 1024);
+  report.add("decode step, 1 sequence of 1024", one, "ms");
+  report.add("the same with log probabilities, and those of the 20 likeliest",
+             decode_ms(setup, 1, 1024, kLikeliest), "ms", one + kMoreMs);
+  const double sixteen = decode_ms(setup, 16, 2048);
+  report.add("decode step, 16 sequences of 2048", sixteen, "ms");
+  report.add("the same 16 with log probabilities, and those of the 20 likeliest",
+             decode_ms(setup, 16, 2048, kLikeliest), "ms", sixteen + kMoreMs);
   report.add("decode step, 1 sequence of " + std::to_string(options.prompt_tokens),
              decode_ms(setup, 1, options.prompt_tokens), "ms");
+  report.add("step of the last 16 tokens of " + std::to_string(options.prompt_tokens),
+             tail_ms(setup, engine::kBlockTokens, options.prompt_tokens - engine::kBlockTokens),
+             "ms");
 }
 
 }  // namespace kvtier::bench

@@ -54,13 +54,16 @@ void measure_gemm(Report& report) {
   const DeviceArray<Bf16> x(kRowsMax * Llama8B::kInner);
   fill_random(x, 3);
   const DeviceArray<Bf16> out(kRowsMax * 2 * Llama8B::kInner);
-  for (const std::size_t rows : {std::size_t{1}, std::size_t{16}, std::size_t{2048}, kRowsMax}) {
+  // Of prompts, 1,024 with a few fewer and a few more: whole tiles of rows are computed.
+  for (const std::size_t rows : {std::size_t{1}, std::size_t{16}, std::size_t{1016},
+                                 std::size_t{1032}, std::size_t{2048}, kRowsMax}) {
+    const auto tuning = rows < 1000 ? kernels::cuda::Tuning::rows : kernels::cuda::Tuning::prompt;
     const double seconds = gpu_seconds(
         stream,
         [&] {
           for (std::size_t i = 0; i < std::size(kLayer); ++i) {
             gemm.run(x.get(), weights[i].get(), nullptr, out.get(), rows, kLayer[i].n, kLayer[i].k,
-                     stream.view());
+                     stream.view(), tuning);
           }
         },
         rows < 1000 ? 20 : 4);

@@ -37,7 +37,7 @@ engine::SchedulerOptions ServeEngine::scheduler_options() const {
   options.waiting_max = kWaitingMax;
   options.running_max = options_.running_max;
   options.keep_pages = options_.own_pages;
-  options.prompt_tokens_beside_answers = options_.chunk_tokens_beside_answers;
+  options.tokens_beside_answers = options_.chunk_tokens_beside_answers;
   return options;
 }
 

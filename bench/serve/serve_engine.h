@@ -22,8 +22,7 @@ struct ServeEngineOptions {
   std::uint32_t pool_tokens = 0;    // as kvtier-engine
   std::uint32_t chunk_tokens = 0;   // likewise
   std::uint32_t running_max = 256;  // likewise
-  std::uint32_t chunk_tokens_beside_answers =
-      engine::SchedulerOptions().prompt_tokens_beside_answers;
+  std::uint32_t chunk_tokens_beside_answers = engine::SchedulerOptions().tokens_beside_answers;
   bool own_pages = true;  // a request finds what others left in the engine's pages
   DaemonChild::Options tiers;
 };

@@ -217,15 +217,18 @@ __global__ void __launch_bounds__(kThreads,
   merge_warps<Stored>(tile, params, work, shared);
 }
 
-template <int kHeadDim>
+// `kBeside`: what comes next may fetch its first blocks or weights beside the last parts. Not where
+// four thread blocks of parts fit a multiprocessor: those of the next layer would lie unevenly.
+template <int kHeadDim, bool kBeside>
 __global__ void __launch_bounds__(device::kCombineThreads)
     combine_decode(const __grid_constant__ DecodeParams params) {
   const std::uint32_t row = blockIdx.y;
   const std::uint32_t head = blockIdx.x;
+  if constexpr (kBeside) device::release_dependent_kernel();
   const std::uint32_t position = params.step.positions[row];
   if (params.step.row_sequence[row] == kNoSequence) return;
   device::wait_for_previous_kernel();  // which did not write what is read above
-  device::release_dependent_kernel();
+  if constexpr (!kBeside) device::release_dependent_kernel();
   const std::size_t first =
       (std::size_t{row} * params.kv_heads + head / params.group) * params.parts * params.group +
       head % params.group;
@@ -246,7 +249,7 @@ void launch_decode(const DecodeParams& params, StreamView stream) {
                             .shared_bytes = kShared},
                            stream, params);
   device::launch_dependent(
-      combine_decode<kHeadDim>,
+      combine_decode<kHeadDim, DecodeShape<Stored, kHeadDim>::thread_blocks(kHeadTiles) <= 2>,
       {.grid = dim3(params.kv_heads * params.group, rows), .threads = device::kCombineThreads},
       stream, params);
 }

@@ -1,4 +1,6 @@
 // Embedding and activation: 16 bytes a thread and access.
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/ptx.cuh"
 #include "kernels/cuda/formats.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.cuh"
@@ -34,6 +36,8 @@ __device__ __forceinline__ float gated(float gate, float up) {
 __global__ void __launch_bounds__(kThreads)
     swiglu_kernel(const Bf16* gate_up, Bf16* out, std::uint32_t inner) {
   const std::uint32_t at = (blockIdx.y * kThreads + threadIdx.x) * kVector;
+  device::release_dependent_kernel();
+  device::wait_for_previous_kernel();
   if (at >= inner) return;
   const Bf16* row = gate_up + std::uint64_t{blockIdx.x} * 2 * inner;
   const Bf16Vector gate(load_chunk<16>(bytes(row + at)));
@@ -67,9 +71,8 @@ void embed(const std::uint32_t* ids, const Bf16* table, float* out, std::size_t 
 void swiglu(const Bf16* gate_up, Bf16* out, std::size_t rows, std::size_t inner,
             StreamView stream) {
   if (rows == 0) return;
-  swiglu_kernel<<<grid_for(rows, inner), kThreads, 0, stream.get()>>>(
-      gate_up, out, static_cast<std::uint32_t>(inner));
-  check_launch("swiglu");
+  device::launch_dependent(swiglu_kernel, {.grid = grid_for(rows, inner), .threads = kThreads},
+                           stream, gate_up, out, static_cast<std::uint32_t>(inner));
 }
 
 }  // namespace kvtier::kernels::cuda

@@ -1,9 +1,9 @@
 // The likeliest tokens of rows of logits and their log probabilities, as kernels/table.h
 // (log_sum_exp) and engine_adapter/reference/model/sampler.h (likeliest_tokens) have them.
 //
-// Each thread block sorts a part of a row in shared memory and leaves the part's first tokens and
-// its sum; one more a row sorts what the parts left. All sums are added in an order that depends on
-// the row alone.
+// Each thread block finds the first tokens of a part of a row in shared memory and leaves them and
+// the part's sum; one more a row finds those of what the parts left. All sums are added in an order
+// that depends on the row alone.
 #include "kernels/cuda/device/logit_order.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.cuh"
@@ -21,6 +21,11 @@ struct PartSum {
   double sum;
   float largest;
 };
+
+// The least that is not below n, which is at least 1.
+__device__ __forceinline__ std::uint32_t power_of_two_from(std::uint32_t n) {
+  return n == 1 ? 1 : 1U << (32 - __clz(static_cast<int>(n - 1)));
+}
 
 __device__ __forceinline__ float larger_of(float a, float b) {
   return a > b ? a : b;
@@ -51,22 +56,51 @@ __device__ double block_sum(double value, double* shared) {
   return total;
 }
 
-// The largest first: a bitonic sort of kPart pairs.
-__device__ void sort_pairs(LogitPair* pairs) {
-  for (std::uint32_t size = 2; size <= kPart; size *= 2) {
-    for (std::uint32_t stride = size / 2; stride > 0; stride /= 2) {
-      __syncthreads();
-      for (std::uint32_t i = threadIdx.x; i < kPart / 2; i += kThreads) {
-        const std::uint32_t low = 2 * i - (i & (stride - 1));
-        const LogitPair a = pairs[low];
-        const LogitPair b = pairs[low + stride];
-        const bool descending = (low & size) == 0;
-        if ((a < b) == descending) {
-          pairs[low] = b;
-          pairs[low + stride] = a;
-        }
-      }
+// One step of bitonic sorting: of `count` pairs, those `stride` apart; by runs of `run` the largest
+// comes first, then last.
+__device__ void order_pairs(LogitPair* pairs, std::uint32_t count, std::uint32_t stride,
+                            std::uint32_t run) {
+  __syncthreads();
+  for (std::uint32_t i = threadIdx.x; i < count / 2; i += kThreads) {
+    const std::uint32_t low = 2 * i - (i & (stride - 1));
+    const LogitPair a = pairs[low];
+    const LogitPair b = pairs[low + stride];
+    const bool descending = (low & run) == 0;
+    if ((a < b) == descending) {
+      pairs[low] = b;
+      pairs[low + stride] = a;
     }
+  }
+}
+
+// The k largest of `count` pairs, a power of two and at most kPart, come first, the largest before
+// the others. Runs that hold k are sorted; of two neighbours, one the other way round, the larger
+// ones of each place are the first of both and need only be merged.
+__device__ void bring_first(LogitPair* pairs, std::uint32_t count, std::uint32_t k) {
+  const std::uint32_t run = min(count, power_of_two_from(k));
+  for (std::uint32_t size = 2; size <= run; size *= 2) {
+    for (std::uint32_t stride = size / 2; stride > 0; stride /= 2)
+      order_pairs(pairs, count, stride, size);
+  }
+  for (; count > run; count /= 2) {
+    constexpr std::uint32_t kEach = kPart / 2 / kThreads;
+    LogitPair larger[kEach];
+    __syncthreads();
+#pragma unroll
+    for (std::uint32_t n = 0; n < kEach; ++n) {
+      const std::uint32_t i = n * kThreads + threadIdx.x;
+      if (i >= count / 2) break;
+      const std::uint32_t low = 2 * i - (i & (run - 1));
+      larger[n] = max(pairs[low], pairs[low + run]);
+    }
+    __syncthreads();
+#pragma unroll
+    for (std::uint32_t n = 0; n < kEach; ++n) {
+      const std::uint32_t i = n * kThreads + threadIdx.x;
+      if (i < count / 2) pairs[i] = larger[n];
+    }
+    for (std::uint32_t stride = run / 2; stride > 0; stride /= 2)
+      order_pairs(pairs, count / 2, stride, run);
   }
   __syncthreads();
 }
@@ -98,7 +132,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::uint64_t part = std::uint64_t{blockIdx.x} * gridDim.y + blockIdx.y;
   if (threadIdx.x == 0) sums[part] = {total, largest};
   if (k == 0) return;
-  sort_pairs(pairs);
+  bring_first(pairs, kPart, k);
   for (std::uint32_t i = threadIdx.x; i < k; i += kThreads) firsts[part * k + i] = pairs[i];
 }
 
@@ -129,10 +163,12 @@ __global__ void __launch_bounds__(kThreads)
   for (std::uint32_t i = threadIdx.x; i < k; i += kThreads) pairs[i] = 0;
   // The first k of what has been seen stay in front.
   for (std::uint32_t taken = 0; taken < count; taken += kPart - k) {
-    for (std::uint32_t i = threadIdx.x; i < kPart - k; i += kThreads) {
-      pairs[k + i] = taken + i < count ? left[taken + i] : 0;
+    const std::uint32_t here = min(count - taken, kPart - k);
+    const std::uint32_t seen = power_of_two_from(k + here);
+    for (std::uint32_t i = threadIdx.x; i < seen - k; i += kThreads) {
+      pairs[k + i] = i < here ? left[taken + i] : 0;
     }
-    sort_pairs(pairs);
+    bring_first(pairs, seen, k);
   }
   for (std::uint32_t i = threadIdx.x; i < k; i += kThreads) {
     const LogitPair pair = pairs[i];

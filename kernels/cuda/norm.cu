@@ -1,5 +1,7 @@
 // Residual sum and RMS norm: a thread block to a row, which stays in registers between the sum of
 // squares and the result. Threads and the order of the sum depend on `dim` alone.
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/ptx.cuh"
 #include "kernels/cuda/formats.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.cuh"
@@ -52,6 +54,8 @@ __device__ __forceinline__ float sum_of_block(float x) {
 
 template <int kVectors>
 __global__ void __launch_bounds__(kThreadsMax) norm_kernel(const __grid_constant__ NormParams p) {
+  device::release_dependent_kernel();
+  device::wait_for_previous_kernel();
   const std::uint64_t row = p.index != nullptr ? p.index[blockIdx.x] : blockIdx.x;
   float x[kVectors][kVector];
   float squares = 0;
@@ -94,19 +98,15 @@ __global__ void __launch_bounds__(kThreadsMax) norm_kernel(const __grid_constant
   }
 }
 
-void launch(const NormParams& params, std::size_t rows, StreamView stream, const char* what) {
+void launch(const NormParams& params, std::size_t rows, StreamView stream) {
   KVTIER_CHECK(params.dim % kVector == 0 && params.dim / kVector <= 4 * kThreadsMax);
   if (rows == 0) return;
   const std::uint32_t vectors = params.dim / kVector;
   const bool small = vectors <= kThreadsMax;
   const std::uint32_t threads = divided_up(vectors, small ? 32 : 4 * 32) * 32;
-  const auto grid = static_cast<std::uint32_t>(rows);
-  if (small) {
-    norm_kernel<1><<<grid, threads, 0, stream.get()>>>(params);
-  } else {
-    norm_kernel<4><<<grid, threads, 0, stream.get()>>>(params);
-  }
-  check_launch(what);
+  device::launch_dependent(small ? norm_kernel<1> : norm_kernel<4>,
+                           {.grid = dim3(static_cast<std::uint32_t>(rows)), .threads = threads},
+                           stream, params);
 }
 
 }  // namespace
@@ -121,7 +121,7 @@ void add_rms_norm(float* residual, const Bf16* delta, const float* weight, Bf16*
           .out = out,
           .dim = static_cast<std::uint32_t>(dim),
           .epsilon = epsilon},
-         rows, stream, "add_rms_norm");
+         rows, stream);
 }
 
 void gather_rms_norm(const float* residual, const Bf16* delta, const std::uint32_t* index,
@@ -135,7 +135,7 @@ void gather_rms_norm(const float* residual, const Bf16* delta, const std::uint32
           .out = out,
           .dim = static_cast<std::uint32_t>(dim),
           .epsilon = epsilon},
-         count, stream, "gather_rms_norm");
+         count, stream);
 }
 
 }  // namespace kvtier::kernels::cuda

@@ -1,5 +1,6 @@
 // Norm and rotation of Q and K, and K and V into exact pages. A thread block to a row; kLanes lanes
 // to a head, each holding four elements of the head's first half and their partners of the second.
+#include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/ptx.cuh"
 #include "kernels/cuda/formats.cuh"
 #include "kernels/cuda/kernels.h"
@@ -68,13 +69,15 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ float sines[kHeadDimMax / 2];
   const std::uint32_t row = blockIdx.x;
   device::release_dependent_kernel();  // attention, which waits before it reads what is here
-  if (args.step.row_sequence[row] == kNoSequence) return;
+  // What the step reads is older than the kernel before this one.
+  if (args.step.row_sequence[row] == kNoSequence) return device::wait_for_previous_kernel();
   const std::uint32_t position = args.step.positions[row];
   const std::uint32_t half = args.head_dim / 2;
   for (std::uint32_t i = threadIdx.x; i < half; i += kThreads) {
     sincosf(static_cast<float>(position) * args.inverse_frequencies[i], &sines[i], &cosines[i]);
   }
   __syncthreads();
+  device::wait_for_previous_kernel();
 
   const std::uint32_t lane = threadIdx.x % kLanes;
   const std::uint32_t i = lane * kQuad;
@@ -121,14 +124,11 @@ __global__ void __launch_bounds__(kThreads)
 void store_kv(const StoreKvArgs& args, StreamView stream) {
   KVTIER_CHECK(args.head_dim % (2 * kQuad) == 0 && args.head_dim <= kHeadDimMax);
   if (args.step.rows == 0) return;
-  if (args.head_dim <= 64) {
-    store_kv_kernel<8><<<args.step.rows, kThreads, 0, stream.get()>>>(args);
-  } else if (args.head_dim <= 128) {
-    store_kv_kernel<16><<<args.step.rows, kThreads, 0, stream.get()>>>(args);
-  } else {
-    store_kv_kernel<32><<<args.step.rows, kThreads, 0, stream.get()>>>(args);
-  }
-  check_launch("store_kv");
+  const auto kernel = args.head_dim <= 64    ? store_kv_kernel<8>
+                      : args.head_dim <= 128 ? store_kv_kernel<16>
+                                             : store_kv_kernel<32>;
+  device::launch_dependent(kernel, {.grid = dim3(args.step.rows), .threads = kThreads}, stream,
+                           args);
 }
 
 }  // namespace kvtier::kernels::cuda

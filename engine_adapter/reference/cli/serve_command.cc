@@ -87,9 +87,9 @@ void add_options(CLI::App& command, ServeOptions& o) {
       ->check(CLI::Range(0U, 1U << 16))
       ->capture_default_str();
   command
-      .add_option("--chunk-tokens-beside-answers", o.scheduler.prompt_tokens_beside_answers,
-                  "Of those, rows of prompts where an answer has one too, which waits for them "
-                  "all; 0: as many as there are")
+      .add_option("--chunk-tokens-beside-answers", o.scheduler.tokens_beside_answers,
+                  "Rows of a step of prompts and answers, each of which waits for them all; 0: as "
+                  "of any step")
       ->check(CLI::Range(0U, 1U << 16))
       ->capture_default_str();
   add_pool_tokens_option(command, o.pool_tokens);

@@ -81,12 +81,11 @@ void Sequence::push_key(std::uint32_t block) {
   keys_.push_back(chain_key(ns_, block == 0 ? Key{} : keys_[block - 1], tokens));
 }
 
-void Sequence::adopt(std::span<const Token> tokens) {
-  KVTIER_CHECK(length() % layout_.block_tokens == 0 && tokens.size() % layout_.block_tokens == 0);
-  const std::uint32_t first = blocks_complete();
+void Sequence::adopt(std::span<const Token> tokens, const Key& key) {
+  KVTIER_CHECK(length() % layout_.block_tokens == 0 && tokens.size() == layout_.block_tokens);
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   KVTIER_CHECK(blocks_complete() <= pages_.size());
-  for (std::uint32_t block = first; block < blocks_complete(); ++block) push_key(block);
+  keys_.push_back(key);
 }
 
 Result<void> Sequence::copy_from(const Sequence& other, StreamView stream) {

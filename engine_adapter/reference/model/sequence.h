@@ -47,9 +47,9 @@ class Sequence {
   // to. Errors: no_space.
   Result<void> make_own(std::uint32_t block);
 
-  // Takes the records after the complete blocks, filled by someone else, as those of `tokens`
-  // (whole blocks). No block is open.
-  void adopt(std::span<const Token> tokens);
+  // Takes the record after the complete blocks, filled by someone else, as that of `tokens`, a
+  // whole block whose key is `key`. No block is open.
+  void adopt(std::span<const Token> tokens, const Key& key);
   // Forgets everything after the first `blocks` complete blocks.
   void truncate(std::uint32_t blocks) noexcept;
 

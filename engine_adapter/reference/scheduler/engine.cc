@@ -27,7 +27,7 @@ Engine::Engine(Model& model, PagePool& pool, LeaseWorker& worker, const Schedule
       room_(pool, store_, requests_, parking_),
       answers_(model.config(), requests_, branches_, metrics_),
       chooser_(model, pool, requests_, room_, parking_, parts_.step_tokens,
-               options.prompt_tokens_beside_answers),
+               options.tokens_beside_answers),
       steps_(parts_, requests_, parking_, answers_) {}
 
 Engine::~Engine() {

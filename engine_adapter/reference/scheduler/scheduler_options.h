@@ -18,8 +18,9 @@ enum class LoadPolicy : std::uint8_t {
 struct SchedulerOptions {
   // Rows of a step: one for each answer under way, then prompts' chunks. 0: the model's rows_max().
   std::uint32_t step_tokens = 0;
-  // Of those, rows of prompts where an answer has one too, which waits for them all. 0: no bound.
-  std::uint32_t prompt_tokens_beside_answers = 2048;
+  // Of a step with rows of prompts and of answers, which wait for them all; a quarter is the
+  // prompts' however many answers there are. Of prompts alone: step_tokens. 0: no bound.
+  std::uint32_t tokens_beside_answers = 1024;
   // Requests that wait for pages; submit() refuses more.
   std::uint32_t waiting_max = 1024;
   // Requests with pages at once, a request of n answers being n, and one of n beams 2 n. One that

@@ -1,5 +1,7 @@
 // Exact pages into records: a warp to a head of K or V, which it reads once, keeping it in
 // registers between the largest magnitude and the conversion.
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/ptx.cuh"
 #include "kernels/cuda/formats.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/transfer/transfer.cuh"
@@ -143,6 +145,8 @@ template <DType kStored>
 __global__ void __launch_bounds__(kWarpsPerBlock* kWarp)
     pages_kernel(const __grid_constant__ PagesParams p) {
   const std::uint32_t side_head = blockIdx.y * kWarpsPerBlock + threadIdx.x / kWarp;
+  device::release_dependent_kernel();
+  device::wait_for_previous_kernel();
   std::byte* record = p.completed_records[blockIdx.x];
   if (record == nullptr || side_head >= 2 * p.layout.kv_heads) return;
   const ExactPage page = p.pages[p.completed_pages[blockIdx.x]];
@@ -196,10 +200,9 @@ void quantise_pages(const RecordLayout& layout, std::uint32_t layer, const Exact
                            .completed_records = completed_records};
   const dim3 grid(count, divided_up(2 * layout.kv_heads, kWarpsPerBlock));
   with_stored_type(layout.format, [&](auto stored) {
-    pages_kernel<decltype(stored)::kType>
-        <<<grid, kWarpsPerBlock * kWarp, 0, stream.get()>>>(params);
+    device::launch_dependent(pages_kernel<decltype(stored)::kType>,
+                             {.grid = grid, .threads = kWarpsPerBlock * kWarp}, stream, params);
   });
-  check_launch("quantise_pages");
 }
 
 }  // namespace kvtier::kernels::cuda

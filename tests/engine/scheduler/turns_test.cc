@@ -90,10 +90,10 @@ std::size_t tokens_meanwhile(Scheduled& scheduled, const Request& answering,
 
 TEST_F(TurnsTest, PromptsTakeFewerRowsOfAStepThatAnswersWaitFor) {
   const Request answering = request(20, 60, 1), prompt = request(200, 2, 2);
-  Scheduled bounded(*model_, nullptr, 100, {.step_tokens = 32, .prompt_tokens_beside_answers = 8});
-  EXPECT_GE(tokens_meanwhile(bounded, answering, prompt), 200U / 8);
-  Scheduled unbounded(*model_, nullptr, 100,
-                      {.step_tokens = 32, .prompt_tokens_beside_answers = 0});
+  Scheduled bounded(*model_, nullptr, 100, {.step_tokens = 32, .tokens_beside_answers = 8});
+  EXPECT_GE(tokens_meanwhile(bounded, answering, prompt), 200U / 7)
+      << "the answer has a row of them";
+  Scheduled unbounded(*model_, nullptr, 100, {.step_tokens = 32, .tokens_beside_answers = 0});
   EXPECT_LE(tokens_meanwhile(unbounded, answering, prompt), 200U / 31 + 2);
 
   // Alone a prompt has whole steps.

@@ -241,10 +241,11 @@ Result<void> CudaLlama::step_for_answers(std::span<const StepInput> inputs,
                                          std::span<const RowQuestion> questions,
                                          std::span<RowAnswer> answers, const LayerGate& gate) {
   KVTIER_CHECK(!questions.empty() && answers.size() == questions.size());
-  const auto planned = plan(inputs, {}, 0);
+  const std::uint32_t padded = padded_rows(inputs, gate);
+  const auto planned = plan(inputs, {}, padded);
   if (!planned) return planned.error();
-  KVTIER_CHECK((*planned)->logit_rows == questions.size());
-  forward(**planned, gate);
+  KVTIER_CHECK((padded != 0 ? inputs.size() : (*planned)->logit_rows) == questions.size());
+  compute(**planned, padded, gate);
   teller_.tell(logits_.get(), config_.vocab_size, questions, answers, stream());
   return {};
 }
@@ -269,20 +270,11 @@ Result<void> CudaLlama::step_for_tokens(std::span<const StepInput> inputs,
                                         const LayerGate& gate) {
   KVTIER_CHECK(choices.size() == inputs.size() && tokens.size() == inputs.size());
   KVTIER_CHECK(inputs.size() <= kChoicesMax);
-  bool decoding = options_.graphs && !gate && inputs.size() <= kPaddedRowsMax;
-  for (const StepInput& input : inputs) {
-    KVTIER_CHECK(input.logit_rows <= 1);
-    decoding = decoding && input.logit_rows == 1 && input.tokens.size() == 1 &&
-               input.stage == Stage::answer;
-  }
-  const auto padded_rows = decoding ? std::bit_ceil(static_cast<std::uint32_t>(inputs.size())) : 0;
-  const auto planned = plan(inputs, choices, padded_rows);
+  for (const StepInput& input : inputs) KVTIER_CHECK(input.logit_rows <= 1);
+  const std::uint32_t padded = padded_rows(inputs, gate);
+  const auto planned = plan(inputs, choices, padded);
   if (!planned) return planned.error();
-  if (decoding) {
-    replay(**planned, padded_rows);
-  } else {
-    forward(**planned, gate);
-  }
+  compute(**planned, padded, gate);
   const auto chosen =
       static_cast<std::size_t>(std::ranges::count(inputs, 1U, &StepInput::logit_rows));
   KVTIER_CHECK(chosen > 0);
@@ -297,10 +289,28 @@ Result<void> CudaLlama::step_for_tokens(std::span<const StepInput> inputs,
   return {};
 }
 
+// Of a step that is replayed; 0: it is not one.
+std::uint32_t CudaLlama::padded_rows(std::span<const StepInput> inputs,
+                                     const LayerGate& gate) const {
+  if (!options_.graphs || gate || inputs.size() > kPaddedRowsMax) return 0;
+  const bool decoding = std::ranges::all_of(inputs, [](const StepInput& input) {
+    return input.logit_rows == 1 && input.tokens.size() == 1 && input.stage == Stage::answer;
+  });
+  return decoding ? std::bit_ceil(static_cast<std::uint32_t>(inputs.size())) : 0;
+}
+
+void CudaLlama::compute(const CudaPlan& plan, std::uint32_t padded_rows, const LayerGate& gate) {
+  if (padded_rows != 0) {
+    replay(plan, padded_rows);
+  } else {
+    forward(plan, gate);
+  }
+}
+
 // The first step of a number of rows is launched as it is, so that every product has its algorithm
 // before a graph is made.
 void CudaLlama::replay(const CudaPlan& plan, std::uint32_t padded_rows) {
-  const GraphKey key{padded_rows, plan.context_max};
+  const GraphKey key{padded_rows, plan.context_max, plan.samples != nullptr};
   auto graph = graphs_.find(key);
   if (graph == graphs_.end()) {
     if (rows_seen_.insert(padded_rows).second) return forward(plan, {});

@@ -2,7 +2,7 @@
 // queued on one stream; only what the steps return is waited for.
 //
 // A step of one token an input (decoding) is replayed as a CUDA graph, one for each padded number
-// of rows and power of two of context.
+// of rows and power of two of context, with the choice of tokens and without.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include <memory>
 #include <set>
 #include <span>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "engine_adapter/reference/model/cuda/cuda_plan.h"
@@ -58,8 +58,8 @@ class CudaLlama : public Model {
   std::uint32_t rows_max() const noexcept override { return options_.rows_max; }
 
  private:
-  // Padded rows and context.
-  using GraphKey = std::pair<std::uint32_t, std::uint32_t>;
+  // Padded rows, context, whether it chooses tokens.
+  using GraphKey = std::tuple<std::uint32_t, std::uint32_t, bool>;
   struct Activations;
 
   CudaLlama(const ModelConfig& config, const RecordLayout& layout, const CudaLlamaOptions& options,
@@ -79,6 +79,8 @@ class CudaLlama : public Model {
   void make_room(const CudaPlan& plan, bool choosing);
   template <class T>
   void grow(DeviceArray<T>& array, std::size_t count);
+  std::uint32_t padded_rows(std::span<const StepInput> inputs, const LayerGate& gate) const;
+  void compute(const CudaPlan& plan, std::uint32_t padded_rows, const LayerGate& gate);
   void forward(const CudaPlan& plan, const LayerGate& gate);
   void replay(const CudaPlan& plan, std::uint32_t padded_rows);
   void project(const CudaPlan& plan, const CudaLinear& linear, const Bf16* in, Bf16* out,

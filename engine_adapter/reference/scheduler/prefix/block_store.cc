@@ -24,9 +24,9 @@ std::optional<BlockStore::Found> BlockStore::find(const BlockName& name) {
 }
 
 void BlockStore::add(const BlockName& name, Found found) {
-  const auto parent = blocks_.find(name.parent);
   const auto [at, is_new] = blocks_.try_emplace(name.key);
   if (!is_new) return;
+  const auto parent = blocks_.find(name.parent);
   pool_.keep(found.page);
   const auto to = parent != blocks_.end() ? parent->second.place : order_.end();
   at->second = {std::move(found), name.ns, name.parent,
@@ -44,7 +44,7 @@ void BlockStore::remove(const Key& key, const LoadTask* by) {
   if (at != blocks_.end() && at->second.found.task.get() == by) erase(at);
 }
 
-void BlockStore::erase(std::map<Key, Block>::iterator at) {
+void BlockStore::erase(Blocks::iterator at) {
   pool_.let_go(at->second.found.page);
   order_.erase(at->second.place);
   blocks_.erase(at);

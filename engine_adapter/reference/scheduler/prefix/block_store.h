@@ -8,12 +8,13 @@
 
 #include <cstdint>
 #include <list>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
+#include "core/record/key_hash.h"
 #include "engine_adapter/reference/model/page_pool.h"
 #include "kvtier/key.h"
 
@@ -32,7 +33,7 @@ struct BlockName {
 class BlockStore {
  public:
   // `pool` outlives the store.
-  explicit BlockStore(PagePool& pool) : pool_(pool) {}
+  explicit BlockStore(PagePool& pool) : pool_(pool) { blocks_.reserve(pool.pages()); }
   ~BlockStore();
   BlockStore(const BlockStore&) = delete;
   BlockStore& operator=(const BlockStore&) = delete;
@@ -66,10 +67,12 @@ class BlockStore {
     std::list<Key>::iterator place;
   };
 
-  void erase(std::map<Key, Block>::iterator at);
+  using Blocks = std::unordered_map<Key, Block, KeyHash>;
+
+  void erase(Blocks::iterator at);
 
   PagePool& pool_;
-  std::map<Key, Block> blocks_;
+  Blocks blocks_;
   std::list<Key> order_;  // used longest ago first
 };
 

@@ -19,7 +19,8 @@ double seconds(Clock::duration time) noexcept {
 Loads::~Loads() {
   for (const auto& task : tasks_) {
     KVTIER_CHECK(task->users == 0);
-    end(*task, 0);
+    if (!task->ended()) end(*task, 0);
+    tidy(*task);
   }
 }
 
@@ -33,10 +34,11 @@ std::shared_ptr<LoadTask> Loads::start(const std::shared_ptr<Cache>& cache,
   task->pages = std::move(pages);
   task->users = 1;
   task->begun = Clock::now();
+  task->ns = names.front().ns;
+  task->parent = names.front().parent;
   for (std::uint32_t i = 0; i < names.size(); ++i) {
     task->keys.push_back(names[i].key);
     pool_.add_reference(task->pages[i]);
-    store_.add(names[i], {task->pages[i], task, i});
   }
   task->ticket = std::make_shared<LeaseTicket>();
   task->ticket->cache = cache;
@@ -46,16 +48,47 @@ std::shared_ptr<LoadTask> Loads::start(const std::shared_ptr<Cache>& cache,
   worker_.ask(task->ticket);
   ++metrics_.loads;
   tasks_.push_back(task);
+  unannounced_.push_back(task);
   return task;
 }
 
+BlockName Loads::name_of(const LoadTask& task, std::uint32_t index) const {
+  const std::uint32_t block_tokens = pool_.layout().block_tokens;
+  const std::size_t block = std::size_t{task.range.first} + index;
+  return {task.ns, task.keys[index], index == 0 ? task.parent : task.keys[index - 1],
+          std::span<const Token>(task.ticket->tokens).subspan(block * block_tokens, block_tokens)};
+}
+
+// Of what has ended meanwhile tidy() tells.
+void Loads::announce() {
+  for (const auto& task : unannounced_) {
+    if (task->ended()) continue;
+    for (std::uint32_t i = 0; i < task->blocks(); ++i) {
+      store_.add(name_of(*task, i), {task->pages[i], task, i});
+    }
+    task->announced = true;
+  }
+  unannounced_.clear();
+}
+
 bool Loads::poll() {
+  tidy_ended(0);
   bool moved = false;
   for (const auto& task : tasks_) {
     while (!task->ended() && advance(*task)) moved = true;
   }
-  std::erase_if(tasks_, [](const auto& task) { return task->ended(); });
+  announce();
+  tidy_ended(pool_.pages_free());
   return moved;
+}
+
+// Of tasks that have at least so many blocks.
+void Loads::tidy_ended(std::uint32_t blocks_min) {
+  std::erase_if(tasks_, [&](const auto& task) {
+    if (!task->ended() || task->blocks() < blocks_min) return false;
+    tidy(*task);
+    return true;
+  });
 }
 
 bool Loads::advance(LoadTask& task) {
@@ -177,12 +210,18 @@ void Loads::end(LoadTask& task, std::uint32_t good) {
   task.good = good;
   if (good < task.blocks()) ++metrics_.loads_failed;
   task.in_place.resize(good, nullptr);
+}
+
+void Loads::tidy(LoadTask& task) {
   bool any_in_place = false;
   for (std::uint32_t i = 0; i < task.blocks(); ++i) {
-    if (i < good && task.in_place[i] == nullptr) {
+    const bool filled = i < task.good && task.in_place[i] == nullptr;
+    any_in_place = any_in_place || (i < task.good && !filled);
+    if (!task.announced) {
+      if (filled) store_.add(name_of(task, i), task.pages[i]);
+    } else if (filled) {
       store_.filled(task.keys[i], &task);
     } else {
-      any_in_place = any_in_place || i < good;
       store_.remove(task.keys[i], &task);
     }
     pool_.release(task.pages[i]);

@@ -26,9 +26,12 @@ struct LoadTask {
   };
 
   Stage stage = Stage::leasing;
-  BlockRange range;                  // of the prefix
+  BlockRange range;  // of the prefix
+  NamespaceId ns;
+  Key parent;                        // of the first of its blocks
   std::vector<Key> keys;             // of its blocks
-  std::vector<PageId> pages;         // referred to until it has ended
+  bool announced = false;            // the store has them
+  std::vector<PageId> pages;         // referred to until it is tidied up
   std::vector<Tier> sources;         // of the blocks that are being copied, or were
   std::vector<std::byte*> in_place;  // of those, where the cache has it; null: in its page
   std::uint32_t good = 0;            // once ended: how many leading blocks are there
@@ -63,16 +66,21 @@ class Loads {
   Loads& operator=(const Loads&) = delete;
 
   // Starts to bring the blocks that `names` names, which begin at block `range.first` of the prefix
-  // `tokens`, into `pages`. They are in the store meanwhile. The caller is its first user.
+  // `tokens`, into `pages`. The store has them from the next announce(), or poll(), on. The caller
+  // is its first user.
   std::shared_ptr<LoadTask> start(const std::shared_ptr<Cache>& cache,
                                   std::span<const Token> tokens, BlockRange range,
                                   std::span<const BlockName> names, std::vector<PageId> pages,
                                   Deadline deadline);
+  // To be called before another request looks for blocks in the store.
+  void announce();
   void use(LoadTask& task) noexcept { ++task.users; }
   // With the last user it is given up as soon as that can be.
   void leave(LoadTask& task) noexcept { --task.users; }
 
-  // Takes every task as far as it goes. Whether any has moved.
+  // Takes every task as far as it goes. Whether any has moved. Copies are under way before the
+  // store hears of them; what has ended is tidied up by the next poll, so that whoever waited for
+  // it is served first; at once where pages are short.
   bool poll();
   // Waits for the copies of a task that is copying, and ends it.
   void settle(LoadTask& task);
@@ -86,6 +94,9 @@ class Loads {
   void note_arrival(const LoadTask& task, const std::array<double, kTiersWithRemote>& from,
                     Clock::time_point settled);
   void end(LoadTask& task, std::uint32_t good);
+  void tidy_ended(std::uint32_t blocks_min);
+  void tidy(LoadTask& task);
+  BlockName name_of(const LoadTask& task, std::uint32_t index) const;
 
   Model& model_;
   PagePool& pool_;
@@ -94,6 +105,7 @@ class Loads {
   CostModel& costs_;
   SchedulerMetrics& metrics_;
   std::vector<std::shared_ptr<LoadTask>> tasks_;
+  std::vector<std::shared_ptr<LoadTask>> unannounced_;  // of those
   std::array<Clock::time_point, kTiersWithRemote> free_{};  // when the last range had arrived
 };
 

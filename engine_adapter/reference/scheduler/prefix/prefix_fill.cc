@@ -85,6 +85,7 @@ void PrefixFill::count_lookup() {
 
 // Adds the next block to the plan if the engine has it, or is getting it.
 bool PrefixFill::take_found(std::uint32_t block) {
+  parts_.loads.announce();
   const auto found = parts_.store.find(name(block));
   if (!found) return false;
   sequence_.share(found->page);
@@ -342,7 +343,8 @@ void PrefixFill::take_arrived(std::uint32_t block) {
 }
 
 void PrefixFill::adopt(std::uint32_t block) {
-  sequence_.adopt(std::span(tokens_).subspan(std::size_t{block} * block_tokens_, block_tokens_));
+  const BlockName named = name(block);
+  sequence_.adopt(named.tokens, named.key);
   const Ahead& ahead = ahead_[block];
   if (ahead.task && !ahead.shared) {
     taken_[index_of(ahead.task->sources[ahead.index])] += block_tokens_;

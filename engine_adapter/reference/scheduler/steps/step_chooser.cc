@@ -27,12 +27,19 @@ std::vector<BranchInput> StepChooser::choose() {
   std::vector<BranchInput> inputs;
   std::uint32_t budget = step_tokens_;
   add_answers(inputs, budget);
-  if (!inputs.empty()) budget = std::min(budget, beside_answers_);
+  if (!inputs.empty()) budget = std::min(budget, beside(inputs.size()));
   add_prompts(inputs, budget);
   // Who was parked for one that came later in this step computes nothing.
   std::erase_if(inputs,
                 [](const BranchInput& input) { return input.live->state != State::running; });
   return inputs.empty() ? trusting_input() : inputs;
+}
+
+// Rows of prompts beside so many answers. Products compute whole tiles of rows: a few rows beyond
+// the bound, which is a multiple of them, would cost as much as a tile.
+std::uint32_t StepChooser::beside(std::size_t answers) const {
+  const auto rest = beside_answers_ - std::min<std::size_t>(answers, beside_answers_);
+  return std::max(static_cast<std::uint32_t>(rest), (beside_answers_ + 3) / 4);
 }
 
 // Takes what has arrived for the branch. Whether a step may go on with it.

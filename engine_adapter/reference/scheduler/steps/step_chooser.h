@@ -20,8 +20,8 @@ namespace kvtier::engine {
 
 class StepChooser {
  public:
-  // All outlive it. `step_tokens`: rows of a step; `beside_answers`: of prompts where answers are
-  // in it too, 0 for no bound.
+  // All outlive it. `step_tokens`: rows of a step; `beside_answers`: of one with prompts and
+  // answers, 0 for no other bound.
   StepChooser(const Model& model, const PagePool& pool, LiveRequests& requests, PageRoom& room,
               Parking& parking, std::uint32_t step_tokens, std::uint32_t beside_answers);
   StepChooser(const StepChooser&) = delete;
@@ -34,6 +34,7 @@ class StepChooser {
   bool can_compute(LiveRequest& live, Branch& branch);
   void add_answers(std::vector<BranchInput>& inputs, std::uint32_t& budget);
   std::vector<std::vector<BranchInput>> answers_ready();
+  std::uint32_t beside(std::size_t answers) const;
   void add_prompts(std::vector<BranchInput>& inputs, std::uint32_t& budget);
   std::vector<BranchInput> trusting_input();
   std::uint32_t chunk_of(const LiveRequest& live, const Branch& branch, std::uint32_t budget) const;
