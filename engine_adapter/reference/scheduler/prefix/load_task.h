@@ -105,7 +105,7 @@ class Loads {
   CostModel& costs_;
   SchedulerMetrics& metrics_;
   std::vector<std::shared_ptr<LoadTask>> tasks_;
-  std::vector<std::shared_ptr<LoadTask>> unannounced_;  // of those
+  std::vector<std::shared_ptr<LoadTask>> unannounced_;      // of those
   std::array<Clock::time_point, kTiersWithRemote> free_{};  // when the last range had arrived
 };
 
