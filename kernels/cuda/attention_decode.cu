@@ -6,6 +6,7 @@
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/parts.cuh"
 #include "kernels/cuda/error.h"
+#include "kernels/cuda/launch.cuh"
 
 namespace kvtier::kernels::cuda {
 namespace {
@@ -56,14 +57,15 @@ struct PartWork {
 
 __device__ bool find_work(const DecodeParams& params, PartWork& work) {
   work.kv_head = blockIdx.x;
-  work.first_block = blockIdx.y * kPartBlocks;
+  work.first_block = blockIdx.y * params.part_blocks;
   work.row = blockIdx.z;
   const std::uint32_t position = params.step.positions[work.row];
   const std::uint32_t own = position / kTileTokens;
   if (params.step.row_sequence[work.row] == kNoSequence || own < work.first_block) return false;
   const std::uint32_t before = own - work.first_block;
-  work.stored_blocks = static_cast<int>(min(before, static_cast<std::uint32_t>(kPartBlocks)));
-  work.exact_tokens = before < kPartBlocks ? static_cast<int>(position % kTileTokens) + 1 : 0;
+  work.stored_blocks = static_cast<int>(min(before, params.part_blocks));
+  work.exact_tokens =
+      before < params.part_blocks ? static_cast<int>(position % kTileTokens) + 1 : 0;
   return true;
 }
 
@@ -233,9 +235,10 @@ __global__ void __launch_bounds__(device::kCombineThreads)
       (std::size_t{row} * params.kv_heads + head / params.group) * params.parts * params.group +
       head % params.group;
   const std::uint32_t heads = params.kv_heads * params.group;
-  device::combine_parts<kHeadDim>({params.part_sizes, params.part_sums, first, params.group,
-                                   static_cast<int>(position / (kTileTokens * kPartBlocks)) + 1},
-                                  params.out + (std::size_t{row} * heads + head) * kHeadDim);
+  device::combine_parts<kHeadDim>(
+      {params.part_sizes, params.part_sums, first, params.group,
+       static_cast<int>(position / (kTileTokens * params.part_blocks)) + 1},
+      params.out + (std::size_t{row} * heads + head) * kHeadDim);
 }
 
 template <typename Stored, int kHeadDim, int kHeadTiles>
@@ -277,20 +280,25 @@ void launch_decode_of_type(std::uint32_t head_dim, const DecodeParams& params, S
   }
 }
 
-std::uint32_t parts_of(std::uint32_t context_max) {
-  constexpr std::uint32_t kPartTokens = kPartBlocks * kTileTokens;
-  return std::max((context_max + kPartTokens - 1) / kPartTokens, 1U);
+std::uint32_t part_blocks_of(const RecordLayout& layout) {
+  return part_blocks(layout.format != StorageFormat::bf16);
 }
 
-std::size_t part_rows(std::uint32_t rows, std::uint32_t heads, std::uint32_t context_max) {
-  return std::size_t{rows} * heads * parts_of(context_max);
+std::uint32_t parts_of(const RecordLayout& layout, std::uint32_t context_max) {
+  return std::max(divided_up(context_max, kTileTokens * part_blocks_of(layout)), 1U);
+}
+
+std::size_t part_rows(const RecordLayout& layout, std::uint32_t rows, std::uint32_t heads,
+                      std::uint32_t context_max) {
+  return std::size_t{rows} * heads * parts_of(layout, context_max);
 }
 
 }  // namespace
 
 std::size_t decode_workspace_bytes(const RecordLayout& layout, std::uint32_t rows,
                                    std::uint32_t heads, std::uint32_t context_max) {
-  return part_rows(rows, heads, context_max) * (layout.head_dim_v * sizeof(float) + sizeof(float2));
+  return part_rows(layout, rows, heads, context_max) *
+         (layout.head_dim_v * sizeof(float) + sizeof(float2));
 }
 
 void decode_attention(const DecodeAttentionArgs& args, StreamView stream) {
@@ -307,7 +315,7 @@ void decode_attention(const DecodeAttentionArgs& args, StreamView stream) {
   params.out = args.out;
   params.part_sums = static_cast<float*>(args.workspace);
   params.part_sizes = reinterpret_cast<float2*>(
-      params.part_sums + part_rows(args.step.rows, args.heads, args.context_max) * dim);
+      params.part_sums + part_rows(layout, args.step.rows, args.heads, args.context_max) * dim);
   params.k_offset = layout.k_offset(args.layer, 0);
   params.v_offset = layout.v_offset(args.layer, 0);
   params.k_scale_offset = layout.scale_offset(args.layer, false, 0);
@@ -315,7 +323,8 @@ void decode_attention(const DecodeAttentionArgs& args, StreamView stream) {
   params.layer = args.layer;
   params.kv_heads = layout.kv_heads;
   params.group = args.heads / layout.kv_heads;
-  params.parts = parts_of(args.context_max);
+  params.part_blocks = part_blocks_of(layout);
+  params.parts = parts_of(layout, args.context_max);
   params.scale_log2 = args.scale * 1.44269504F;
   const bool known = device::with_stored_elements(layout.format, [&](auto stored) {
     launch_decode_of_type<decltype(stored)>(dim, params, stream);

@@ -1,4 +1,4 @@
-// Decode attention, the kernels. A thread block is one part (kPartBlocks blocks at a fixed place of
+// Decode attention, the kernels. A thread block is one part (so many blocks at a fixed place of
 // the context) of one row and one KV head; its warps take the part's blocks in turn, each with all
 // query heads of the KV head as columns of a tensor-core tile, and merge at the end. A part is what
 // it is whatever else the call has, so a row's result depends on nothing but the row.
@@ -24,8 +24,12 @@
 namespace kvtier::kernels::cuda {
 
 inline constexpr int kDecodeWarps = 4;
-inline constexpr int kPartBlocks = 64;
-static_assert(kPartBlocks / kDecodeWarps <= 32, "a lane looks up each block of a warp");
+// Of FP8, of which four thread blocks share a multiprocessor, parts are half as long: with few of
+// them the last ones would be most of the time.
+constexpr std::uint32_t part_blocks(bool fp8) {
+  return fp8 ? 32 : 64;
+}
+static_assert(part_blocks(false) / kDecodeWarps <= 32, "a lane looks up each block of a warp");
 
 struct DecodeParams {
   StepRows step;
@@ -38,7 +42,7 @@ struct DecodeParams {
   std::uint32_t layer;
   std::uint32_t kv_heads;
   std::uint32_t group;  // query heads of a KV head
-  std::uint32_t parts;
+  std::uint32_t part_blocks, parts;
   float scale_log2;
 };
 
