@@ -61,7 +61,7 @@ TEST_F(ReportsTest, BadKeysAreReportedOnceAndBounded) {
 
 TEST_F(ReportsTest, OneIsDueEveryThirdOfTheLeaseTimeOrWhenItIsWanted) {
   const auto now = Clock::now();
-  reports.begin(now);
+  reports.welcomed(0, now);
   EXPECT_FALSE(reports.is_due(now + std::chrono::seconds(19)));
   EXPECT_TRUE(reports.is_due(now + std::chrono::seconds(20)));
   reports.want_soon();
