@@ -51,6 +51,7 @@ struct LiveRequest {
   std::shared_ptr<RequestListener> listener;
   CacheSpace space;
   CacheWait wait;
+  CacheWait handoff;  // for the blocks of another engine
   State state = State::waiting;
   bool forked = false;                // the first token has been chosen
   std::uint64_t rank = 0;             // in the order in which requests were first given pages
