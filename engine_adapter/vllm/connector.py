@@ -25,6 +25,7 @@ from vllm.logger import init_logger
 from ..engines.faults import FaultLog, harmless
 from .covers import covers_of, is_cacheable
 from .engine import attention_of, scheduled_in
+from .handoff import Handoffs
 from .identity import describe
 from .lookup import Lookup, fields_of
 from .options import Options, check_failure_policy
@@ -63,6 +64,7 @@ class KvtierConnector(KVConnectorBase_V1):
         # Of the scheduler.
         self._lookup: Lookup | None = None
         self._planner: Planner | None = None
+        self._handoffs: Handoffs | None = None
         # Of a worker.
         self._backend: RankBackend | None = None
         self._transfers: Transfers | None = None
@@ -189,6 +191,15 @@ class KvtierConnector(KVConnectorBase_V1):
             pause_s=_PAUSE_IN_TIMEOUTS * self._options.load_timeout_s,
             on_fault=self._fault,
         )
+        self._handoffs = Handoffs(
+            self._config.kv_transfer_config.kv_role,
+            lookup.namespace,
+            lookup.block_tokens,
+            time.monotonic,
+            self._options.handoff_timeout_s,
+            self._options.load_timeout_s,
+            lookup.is_open,
+        )
         logger.info("kvtier: the scheduler looks up %d namespace(s) of %s", lookup.ranks, lookup.model)
 
     def set_xfer_handshake_metadata_pp_aware(
@@ -203,9 +214,14 @@ class KvtierConnector(KVConnectorBase_V1):
 
     @harmless(lambda *_, **__: (0, False))
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
-        if self._planner is None or not is_cacheable(request):
+        if self._planner is None or self._handoffs is None or not is_cacheable(request):
             return 0, False
-        tokens = self._planner.loadable_tokens(request, num_computed_tokens)
+        planner = self._planner
+        if self._handoffs.holds_back(
+            request, lambda: num_computed_tokens + planner.loadable_tokens(request, num_computed_tokens)
+        ):
+            return None, False
+        tokens = planner.loadable_tokens(request, num_computed_tokens)
         return tokens, tokens > 0
 
     @harmless(lambda *_, **__: None)
@@ -228,7 +244,9 @@ class KvtierConnector(KVConnectorBase_V1):
 
     @harmless(lambda *_, **__: (False, None))
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
-        return (self._planner.ended(request) if self._planner is not None else False), None
+        if self._planner is None or self._handoffs is None:
+            return False, None
+        return self._planner.ended(request), self._handoffs.ended(request)
 
     # ---- metrics
 

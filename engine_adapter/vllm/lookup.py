@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from typing import Any
 
 import kvtier
@@ -52,6 +53,12 @@ class Lookup:
         self.block_tokens = spaces[0].block_tokens
         self._client = kvtier.Client(options.socket, name="vllm scheduler", read_only=True)
         self._caches = [self._client.open(ns) for ns in spaces]
+        ids = [ns.id for ns in spaces]
+        # By which two engines tell each other whether they have the same blocks.
+        self.namespace = (ids[0] if len(ids) == 1 else hashlib.blake2b(b"".join(ids), digest_size=16).digest()).hex()
+
+    def is_open(self) -> bool:
+        return all(cache.error is None for cache in self._caches)
 
     def prefix(self, covers: list[tuple[int, int, bytes]]) -> Prefixes | None:
         """Of no tokens; None where a block may be covered by more than a proof has room for."""

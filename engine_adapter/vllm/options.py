@@ -17,11 +17,12 @@ class Options(CommonOptions):
     storage: str = "raw"
     least_blocks: int = 1  # shorter matches are computed
     prefetch: bool = True  # ask for blocks on disk while a request queues
+    handoff_timeout_s: float = 30.0  # how long a request waits for the next block of a prompt that another engine computes
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> Options:
         """Of the keys that begin with "kvtier.". Errors: Refusal, naming the key."""
-        options = read_options(cls, given, {**COMMON_LEAST, "least_blocks": 1})
+        options = read_options(cls, given, {**COMMON_LEAST, "least_blocks": 1, "handoff_timeout_s": 0.0})
         if options.storage not in STORAGE:
             raise Refusal(f"kvtier.storage is {options.storage!r}; it must be one of {', '.join(STORAGE)}")
         return dataclasses.replace(options, storage="raw") if options.storage == "auto" else options

@@ -10,8 +10,8 @@ import unittest
 
 from parts import part
 
-options, covers, planner, transfers, orders = (
-    part(name) for name in ("options", "covers", "planner", "transfers", "orders")
+options, covers, planner, transfers, orders, handoff = (
+    part(name) for name in ("options", "covers", "planner", "transfers", "orders", "handoff")
 )
 weights = part("weights", "engines")
 BLOCK = 4
@@ -252,6 +252,86 @@ class PlannerTest(unittest.TestCase):
     def test_a_request_that_arrives_has_its_blocks_brought_up(self):
         self.planner.arrived(self.request)
         self.assertEqual([prefix.blocks_matchable for prefix in self.prefetched], [2])
+
+
+class HandoffsTest(unittest.TestCase):
+    """Of a prompt of 10 tokens, two blocks and a half."""
+
+    def setUp(self):
+        self.now, self.there, self.looks, self.open = 100.0, 0, 0, True
+        self.handoffs = self.of("kv_both")
+
+    def of(self, role):
+        return handoff.Handoffs(role, "n", BLOCK, lambda: self.now, 30.0, 3.0, lambda: self.open)
+
+    def request(self, **params):
+        return types.SimpleNamespace(request_id="r", num_prompt_tokens=10, kv_transfer_params=params or None)
+
+    def look(self):
+        self.looks += 1
+        return self.there
+
+    def held(self, request, after=0.0, handoffs=None):
+        self.now += after
+        return (handoffs or self.handoffs).holds_back(request, self.look)
+
+    def test_a_plain_request_is_never_held_back(self):
+        for request in (self.request(), self.request(do_remote_decode=True), self.request(do_remote_prefill=False)):
+            self.assertFalse(self.held(request))
+        self.assertEqual(self.looks, 0)
+
+    def test_a_request_waits_for_all_blocks_but_the_last_tokens(self):
+        request = self.request(do_remote_prefill=True, kvtier_namespace="n")
+        self.assertTrue(self.held(request))
+        self.there = 4
+        self.assertTrue(self.held(request, after=29))
+        self.assertTrue(self.held(request, after=29))  # a block has come since
+        self.there = 8
+        self.assertFalse(self.held(request, after=0.1))
+        # Whatever becomes of its load.
+        self.there = 0
+        self.assertFalse(self.held(request, after=0.1))
+
+    def test_it_waits_for_no_more_than_was_stored(self):
+        self.there = 4
+        self.assertFalse(self.held(self.request(do_remote_prefill=True, kvtier_tokens=4)))
+
+    def test_what_does_not_come_is_computed(self):
+        request = self.request(do_remote_prefill=True)
+        self.assertTrue(self.held(request))
+        self.assertTrue(self.held(request, after=29.9))
+        self.assertFalse(self.held(request, after=0.2))
+        self.assertEqual(self.handoffs.given_up, 1)
+
+    def test_without_a_cache_it_waits_no_longer_than_a_load(self):
+        request = self.request(do_remote_prefill=True)
+        self.open = False
+        self.assertTrue(self.held(request))
+        self.assertTrue(self.held(request, after=2.9))
+        self.assertFalse(self.held(request, after=0.2))
+
+    def test_it_is_not_looked_up_in_every_step(self):
+        request = self.request(do_remote_prefill=True)
+        for _ in range(10):
+            self.assertTrue(self.held(request, after=0.0006))
+        self.assertEqual(self.looks, 2)
+
+    def test_another_models_prompt_is_computed_again_and_said_once(self):
+        request = self.request(do_remote_prefill=True, kvtier_namespace="m")
+        with self.assertLogs("vllm.kvtier", "WARNING") as said:
+            self.assertFalse(self.held(request))
+            self.assertFalse(self.held(request))
+        self.assertEqual(len(said.output), 1)
+        self.assertIn("namespace m, this engine's is n", said.output[0])
+
+    def test_an_answer_says_what_another_engine_can_take(self):
+        stored = {"do_remote_prefill": True, "do_remote_decode": False, "kvtier_namespace": "n", "kvtier_tokens": 8}
+        self.assertIsNone(self.handoffs.ended(self.request()))
+        self.assertEqual(self.handoffs.ended(self.request(do_remote_decode=True)), stored)
+        self.assertEqual(self.of("kv_producer").ended(self.request()), stored)
+
+    def test_a_producer_waits_for_nobody(self):
+        self.assertFalse(self.held(self.request(do_remote_prefill=True), handoffs=self.of("kv_producer")))
 
 
 class Standing:

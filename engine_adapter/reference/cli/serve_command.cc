@@ -22,11 +22,16 @@ struct ServeOptions {
   std::uint32_t chunk_tokens = 0;
   std::uint32_t pool_tokens = 0;
   std::uint32_t deadline_ms = 1000;
+  std::uint32_t handoff_deadline_ms = 30'000;
+  server::Role role = server::Role::both;
   bool no_cache = false;
   server::HttpOptions http;
   SchedulerOptions scheduler;
 };
 
+const std::map<std::string, server::Role> kRoles{{"both", server::Role::both},
+                                                 {"prefill", server::Role::prefill},
+                                                 {"decode", server::Role::decode}};
 const std::map<std::string, LoadPolicy> kPolicies{{"auto", LoadPolicy::automatic},
                                                   {"load", LoadPolicy::always_load},
                                                   {"compute", LoadPolicy::always_compute},
@@ -74,6 +79,17 @@ void add_options(CLI::App& command, ServeOptions& o) {
       ->capture_default_str();
   command.add_option("--socket", o.socket, "The daemon's socket")->capture_default_str();
   command.add_flag("--no-cache", o.no_cache, "Talk to no daemon");
+  command
+      .add_option("--role", o.role,
+                  "both; prefill: computes prompts for other engines, which find them in the "
+                  "cache; decode: answers, and takes prompts that others compute")
+      ->transform(CLI::CheckedTransformer(kRoles))
+      ->default_str("both");
+  command
+      .add_option("--handoff-deadline-ms", o.handoff_deadline_ms,
+                  "The longest that a request whose prompt another engine computes waits for its "
+                  "next block; then it computes the rest")
+      ->capture_default_str();
   command
       .add_option("--load-policy", o.scheduler.load_policy,
                   "What is done about a prompt's cached part: auto (whatever is expected to be "
@@ -165,6 +181,12 @@ Result<Chats> load_chats(const ServeOptions& o) {
 }
 
 int serve(const ServeOptions& o) {
+  if (o.role != server::Role::both && o.no_cache) {
+    std::fprintf(stderr,
+                 "kvtier-engine: --role prefill and decode hand prompts over in the cache; leave "
+                 "--no-cache out\n");
+    return kExitUsage;
+  }
   const auto key = read_key(o.api_key_file);
   if (!key) return fail(key.error());
   const auto loaded = o.model.load();
@@ -191,13 +213,15 @@ int serve(const ServeOptions& o) {
     const std::uint32_t positions = (*loaded)->config.positions_max;
     server::Service service(*(*loaded)->tokenizer,
                             chats->chat_template ? &*chats->chat_template : nullptr, scheduler,
-                            metrics,
-                            {.model_name = title,
+                            spaces, metrics,
+                            {.role = o.role,
+                             .model_name = title,
                              .api_key = *key,
                              .no_chat = chats->why_not,
                              .positions_max = positions,
                              .pool_tokens = o.pool_tokens == 0 ? positions : o.pool_tokens,
-                             .cache_deadline = std::chrono::milliseconds(o.deadline_ms)});
+                             .cache_deadline = std::chrono::milliseconds(o.deadline_ms),
+                             .handoff_deadline = std::chrono::milliseconds(o.handoff_deadline_ms)});
     auto listening = server::HttpServer::listen(o.http, service, metrics);
     if (!listening) return fail(listening.error());
     http = std::move(*listening);

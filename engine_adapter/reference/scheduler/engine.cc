@@ -46,6 +46,8 @@ void Engine::add(RequestId id, Request request, CacheSpace space,
   live->space.answer_tokens = live->request.tokens_max;
   live->listener = std::move(listener);
   live->wait = CacheWait(live->request.cache_deadline);
+  live->handoff = CacheWait(live->request.handoff_deadline);
+  if (live->request.awaited_tokens > 0) ++metrics_.handoffs;
   live->submitted = Clock::now();
   live->answers_open = live->beams() ? 1 : live->request.samples;
   live->result.usage.prompt_tokens = static_cast<std::uint32_t>(live->request.prompt.size());

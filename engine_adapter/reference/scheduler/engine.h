@@ -53,6 +53,8 @@ class Engine {
   bool turn();
   // Nothing is left to do.
   bool idle() const noexcept { return requests_.empty() && !loads_.busy() && !offers_.busy(); }
+  // Something moves by itself: copies are under way, or questions to the cache.
+  bool busy() const noexcept { return loads_.busy() || offers_.busy(); }
   // When turn() next has something to do though the engine is idle: blocks to offer again.
   std::optional<Clock::time_point> offer_due() const noexcept { return offers_.due(); }
   // They are not offered again, and pages that nobody uses go if that is how they are kept.

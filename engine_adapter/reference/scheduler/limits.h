@@ -41,8 +41,13 @@ inline constexpr int kOffersMax = 5;
 inline constexpr std::chrono::milliseconds kOfferAgain{150};
 inline constexpr std::size_t kOffersOwedMax = 256;
 
-// How soon the engine looks again, with nothing to compute, for blocks on their way.
+// How soon the engine looks again, with nothing to compute, for blocks on their way; and where it
+// only waits for somebody else: for another engine's blocks, say.
 inline constexpr std::chrono::microseconds kPollInterval{100};
+inline constexpr std::chrono::microseconds kIdlePollInterval{1000};
+// How often a request looks for another engine's blocks: a look goes over its whole prompt, which
+// takes some 0.1 ms for 32,768 tokens, and a chunk of a prompt takes far longer to compute.
+inline constexpr std::chrono::milliseconds kAwaitedInterval{5};
 
 static_assert(kPiecesInFlight >= 1 && kParkingOffersMax >= 1 && kOffersMax >= 2);
 

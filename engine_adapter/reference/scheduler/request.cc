@@ -55,6 +55,8 @@ const char* name(LoadReason reason) noexcept {
       return "compute_not_measured";
     case LoadReason::forced:
       return "forced";
+    case LoadReason::awaited:
+      return "awaited";
   }
   return "?";
 }

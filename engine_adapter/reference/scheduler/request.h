@@ -54,6 +54,12 @@ struct Request {
   // The longest that the request waits for the cache while nothing comes: over all that it asks,
   // not for each answer (CacheWait).
   std::chrono::milliseconds cache_deadline{1000};
+
+  // Another engine is computing the prompt, and its blocks come to the cache: those of the first so
+  // many tokens are waited for and taken as they come, and computed where none has come for
+  // `handoff_deadline`, or for `cache_deadline` without a daemon. 0: nobody is.
+  std::uint32_t awaited_tokens = 0;
+  std::chrono::milliseconds handoff_deadline{30'000};
 };
 // Whether `token` ends an answer; `model_ends` are the model's own end tokens.
 bool ends_answer(const Request& request, std::span<const Token> model_ends, Token token) noexcept;

@@ -103,7 +103,7 @@ void Scheduler::run() {
     if (!moved && !woken_ && !stopping_) {
       const auto awake = [&] { return woken_ || stopping_; };
       if (!engine_->idle()) {
-        changed_.wait_for(lock, kPollInterval, awake);
+        changed_.wait_for(lock, engine_->busy() ? kPollInterval : kIdlePollInterval, awake);
       } else if (const auto due = engine_->offer_due()) {
         changed_.wait_until(lock, *due, awake);
       } else {

@@ -41,6 +41,8 @@ struct SchedulerMetrics {
   std::uint64_t plans_load = 0;    // LoadMode, each time one was chosen
   std::uint64_t plans_compute = 0;
   std::uint64_t plans_both = 0;
+  std::uint64_t handoffs = 0;              // requests that awaited blocks of another engine
+  std::uint64_t handoffs_given_up = 0;     // of those, what did not come in time was computed
   std::uint64_t blocks_offered_again = 0;  // that the cache did not take at first
   std::uint64_t tokens_computed = 0;       // rows of steps
   std::uint64_t tokens_recomputed = 0;     // of those, known before to a request that was parked

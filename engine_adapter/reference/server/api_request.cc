@@ -97,7 +97,6 @@ constexpr Unsupported kUnsupported[] = {
     {"guided_choice", is_never, kLeaveOut},
     {"guided_grammar", is_never, kLeaveOut},
     {"guided_decoding_backend", is_never, kLeaveOut},
-    {"kv_transfer_params", is_empty, kLeaveOut},
     {"vllm_xargs", is_empty, kLeaveOut},
 };
 
@@ -162,6 +161,29 @@ void read_beam(Fields& fields, ApiRequest& request) {
   }
 }
 
+// What vLLM's connectors tell each other there, and ours need not know.
+constexpr std::array kOfOtherConnectors{
+    "remote_engine_id",  "remote_block_ids", "remote_host", "remote_port",
+    "remote_request_id", "tp_size",          "transfer_id", "remote_prefill_cached_tokens"};
+
+void read_handoff(Fields& fields, Handoff& handoff) {
+  const OrderedJson* params = fields.find("kv_transfer_params");
+  if (params == nullptr) return;
+  if (!params->is_object()) return fields.fail("kv_transfer_params", "is not an object");
+  Fields inner(*params);
+  handoff.computes_prompt = inner.flag("do_remote_decode", false);
+  handoff.awaits_prompt = inner.flag("do_remote_prefill", false);
+  handoff.tokens = inner.count("kvtier_tokens", 0, UINT32_MAX);
+  handoff.ns = inner.text("kvtier_namespace", 64);
+  inner.pass_over("kvtier_missing_tokens");
+  for (const char* key : kOfOtherConnectors) inner.pass_over(key);
+  inner.refuse_unknown();
+  if (inner.error()) return fields.fail("kv_transfer_params", inner.error()->message);
+  if (handoff.computes_prompt && handoff.awaits_prompt) {
+    fields.fail("kv_transfer_params", "has both do_remote_decode and do_remote_prefill");
+  }
+}
+
 void read_common(Fields& fields, ApiRequest& request) {
   request.model = fields.text("model", 1024);
   if (request.model.empty()) fields.fail("model", "is missing");
@@ -196,6 +218,7 @@ void read_common(Fields& fields, ApiRequest& request) {
   request.user = fields.text("user", 1024);
   request.priority =
       static_cast<std::int32_t>(fields.whole("priority", INT32_MIN, INT32_MAX).value_or(0));
+  read_handoff(fields, request.handoff);
 }
 
 // A text, a list of token ids, or a list of either.

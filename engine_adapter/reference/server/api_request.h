@@ -15,6 +15,16 @@
 
 namespace kvtier::engine::server {
 
+// `kv_transfer_params`: one engine computes a prompt, another answers. vLLM's names, and our own.
+struct Handoff {
+  bool computes_prompt = false;  // do_remote_decode: this engine does, and another answers
+  bool awaits_prompt = false;    // do_remote_prefill: another engine does, and this one answers
+  // As the engine that computed it said: how much it stored, and in which namespace. None: all of
+  // it, in this engine's.
+  std::optional<std::uint32_t> tokens{};  // kvtier_tokens
+  std::string ns{};                       // kvtier_namespace
+};
+
 struct ApiRequest {
   bool chat = false;
   std::string model;
@@ -34,6 +44,7 @@ struct ApiRequest {
   std::string cache_salt;
   std::string user;
   std::int32_t priority = 0;
+  Handoff handoff{};
   // /v1/completions
   std::vector<std::variant<std::string, std::vector<Token>>> prompts;
   bool echo = false;

@@ -106,6 +106,10 @@ void write_own(const SchedulerMetrics& m, const std::string& labels, std::string
           m.loads_failed);
   counter("kvtier_engine_blocks_offered_again_total",
           "Blocks offered again to the cache, which had not taken them", m.blocks_offered_again);
+  counter("kvtier_engine_handoffs_total", "Requests that awaited a prompt from another engine",
+          m.handoffs);
+  counter("kvtier_engine_handoffs_given_up_total",
+          "Of those, such as computed what had not come in time", m.handoffs_given_up);
   counter("kvtier_engine_tokens_computed_total", "Rows of steps", m.tokens_computed);
   counter("kvtier_engine_tokens_recomputed_total", "Rows computed again after parking",
           m.tokens_recomputed);
@@ -159,6 +163,13 @@ void ServerMetrics::request_done(std::chrono::nanoseconds total, std::chrono::na
   ++finished_[finish_reason];
 }
 
+void ServerMetrics::prompt_stored(std::uint32_t stored, std::uint32_t missing) {
+  const std::lock_guard lock(mutex_);
+  ++prompts_stored_;
+  tokens_stored_ += stored;
+  tokens_not_stored_ += missing;
+}
+
 void ServerMetrics::response(unsigned status) {
   const std::lock_guard lock(mutex_);
   ++responses_[status];
@@ -191,6 +202,15 @@ std::string ServerMetrics::prometheus(const SchedulerMetrics& scheduler) const {
     out += "kvtier_engine_http_responses_total{" + labels_ + ",status=\"" + std::to_string(status) +
            "\"} " + std::to_string(count) + "\n";
   }
+  const auto counter = [&](const char* name, const char* help, std::uint64_t value) {
+    one(name, "counter", help, labels_, static_cast<double>(value), out);
+  };
+  counter("kvtier_engine_prompts_for_others_total", "Prompts computed for another engine",
+          prompts_stored_);
+  counter("kvtier_engine_tokens_for_others_total", "Their tokens that the cache had in the end",
+          tokens_stored_);
+  counter("kvtier_engine_tokens_for_others_missing_total",
+          "Their tokens that the cache did not take in time", tokens_not_stored_);
   one("kvtier_engine_http_connections", "gauge", "Open connections", labels_,
       static_cast<double>(connections_), out);
   return out;

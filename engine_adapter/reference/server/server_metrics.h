@@ -37,6 +37,8 @@ class ServerMetrics {
   void next_token(std::chrono::nanoseconds after);
   void request_done(std::chrono::nanoseconds total, std::chrono::nanoseconds queued,
                     const std::string& finish_reason);
+  // Of a prompt that was computed for another engine, in tokens.
+  void prompt_stored(std::uint32_t stored, std::uint32_t missing);
   void response(unsigned status);
   void connection(int change);
 
@@ -51,6 +53,9 @@ class ServerMetrics {
   Histogram queued_;
   std::map<std::string, std::uint64_t> finished_;
   std::map<unsigned, std::uint64_t> responses_;
+  std::uint64_t prompts_stored_ = 0;
+  std::uint64_t tokens_stored_ = 0;
+  std::uint64_t tokens_not_stored_ = 0;
   std::int64_t connections_ = 0;
 };
 

@@ -90,13 +90,16 @@ struct Service::Submitted {
   Clock::time_point begun = Clock::now();
   std::vector<Clock::time_point> last_token;
   bool abandoned = false;
+  std::optional<ForAnother> for_another{};
 };
 
 Service::Service(const Tokenizer& tokenizer, const ChatTemplate* chat_template,
-                 Scheduler& scheduler, ServerMetrics& metrics, ServiceOptions options)
+                 Scheduler& scheduler, CacheSpaces& spaces, ServerMetrics& metrics,
+                 ServiceOptions options)
     : tokenizer_(tokenizer),
       chat_template_(chat_template),
       scheduler_(scheduler),
+      spaces_(spaces),
       metrics_(metrics),
       options_(std::move(options)),
       small_work_(kWorkThreads),
@@ -234,6 +237,7 @@ ApiResult<Request> Service::engine_request(const ApiRequest& request,
   made.client = request.user;
   made.priority = request.priority;
   made.cache_deadline = options_.cache_deadline;
+  made.handoff_deadline = options_.handoff_deadline;
   return made;
 }
 
@@ -270,6 +274,7 @@ ApiResult<std::unique_ptr<Service::Submitted>> Service::take(
                     .param = "model",
                     .code = "model_not_found"};
   }
+  if (auto mine = take_role(options_.role, *parsed); !mine) return mine.error();
   auto submitted = std::make_unique<Submitted>(std::move(*parsed), tokenizer_, options_.model_name);
   submitted->exchange = std::make_shared<Exchange>(executor);
   if (const auto taken = submit(*submitted); !taken) {
@@ -288,6 +293,9 @@ ApiResult<void> Service::submit(Submitted& submitted) {
     if (!prompt) return prompt.error();
     auto one = engine_request(request, prompt->tokens);
     if (!one) return one.error();
+    auto handed = begin_handoff(request.handoff, spaces_, *one);
+    if (!handed) return handed.error();
+    submitted.for_another = std::move(*handed);
     made.push_back(std::move(*one));
     if (request.echo) submitted.prompts.push_back(std::move(*prompt));
   }
@@ -423,8 +431,16 @@ asio::awaitable<void> Service::answer_whole(Submitted& submitted, Reply& reply) 
   reasons.reserve(answers.size());
   for (const Piece& answer : answers) reasons.push_back(answer.finish_reason);
   count_done(submitted, reasons);
+  OrderedJson handed_over;
+  if (submitted.for_another) {
+    const Stored stored = co_await wait_stored(*submitted.for_another, options_.cache_deadline);
+    handed_over = stored.params(submitted.for_another->space.id);
+    metrics_.prompt_stored(stored.tokens, stored.missing);
+  }
   const auto write = [&] {
-    std::string text = dumped(submitted.writer.whole(answers, usage_of(submitted)));
+    OrderedJson whole = submitted.writer.whole(answers, usage_of(submitted));
+    if (!handed_over.is_null()) whole["kv_transfer_params"] = std::move(handed_over);
+    std::string text = dumped(whole);
     answers = {};
     return text;
   };

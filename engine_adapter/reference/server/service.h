@@ -16,6 +16,7 @@
 #include "engine_adapter/reference/server/api_request.h"
 #include "engine_adapter/reference/server/api_response.h"
 #include "engine_adapter/reference/server/exchange.h"
+#include "engine_adapter/reference/server/handoff/handoff.h"
 #include "engine_adapter/reference/server/server_metrics.h"
 #include "engine_adapter/reference/template/chat_template.h"
 #include "engine_adapter/reference/tokenizer/tokenizer.h"
@@ -23,12 +24,14 @@
 namespace kvtier::engine::server {
 
 struct ServiceOptions {
+  Role role = Role::both;
   std::string model_name;
   std::string api_key;              // empty: everybody may ask
   std::string no_chat;              // what chats are told where there is no chat template
   std::uint32_t positions_max = 0;  // prompt and answer
   std::uint32_t pool_tokens = 0;    // that the engine's own pages hold
   std::chrono::milliseconds cache_deadline{1000};
+  std::chrono::milliseconds handoff_deadline{30'000};
 };
 
 // The way back to a client; false where it has gone.
@@ -57,7 +60,7 @@ class Service {
  public:
   // All outlive the service; `chat_template` may be null.
   Service(const Tokenizer& tokenizer, const ChatTemplate* chat_template, Scheduler& scheduler,
-          ServerMetrics& metrics, ServiceOptions options);
+          CacheSpaces& spaces, ServerMetrics& metrics, ServiceOptions options);
   // Waits for what is being read and written.
   ~Service();
 
@@ -91,6 +94,7 @@ class Service {
   const Tokenizer& tokenizer_;
   const ChatTemplate* chat_template_;
   Scheduler& scheduler_;
+  CacheSpaces& spaces_;
   ServerMetrics& metrics_;
   const ServiceOptions options_;
   // For bodies and answers that are small, and for others (limits.h).

@@ -11,6 +11,9 @@ void BranchMaker::begin(LiveRequest& live, Branch& branch, LoadPolicy policy) {
     branch.fill->take_at_most(
         static_cast<std::uint32_t>(live.told.size() / parts_.pool.layout().block_tokens));
   }
+  if (live.request.awaited_tokens > 0 && !live.forked) {
+    branch.fill->await(live.request.awaited_tokens, live.handoff);
+  }
   branch.fill->plan(policy);
 }
 

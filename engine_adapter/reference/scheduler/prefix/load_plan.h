@@ -21,6 +21,7 @@ enum class LoadReason : std::uint8_t {
   tier_not_measured,     // both where the tier is the disk, which finds out; load elsewhere
   compute_not_measured,  // likewise
   forced,                // by SchedulerOptions::load_policy
+  awaited,               // another engine is computing it (Request::awaited_tokens)
 };
 const char* name(LoadReason reason) noexcept;
 

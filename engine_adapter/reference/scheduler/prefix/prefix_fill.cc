@@ -42,6 +42,7 @@ void PrefixFill::plan(LoadPolicy policy) {
   parts_.metrics.local_queries += std::uint64_t{matchable} * block_tokens_;
   const auto local = static_cast<std::uint32_t>(ahead_.size());
   parts_.metrics.local_hits += std::uint64_t{local} * block_tokens_;
+  awaited_end_ = space_.cache == nullptr ? 0 : std::min(awaited_end_, matchable);
   if (matchable == 0 || space_.cache == nullptr) return;
   const Match match = space_.cache->match(tokens_);
   // Dropped when it was computed, or evicted since: it is used, so it is worth keeping.
@@ -50,6 +51,12 @@ void PrefixFill::plan(LoadPolicy policy) {
   }
   if (local == matchable) return;
   parts_.metrics.cache_queries += std::uint64_t{matchable - local} * block_tokens_;
+  if (awaited_end_ > local && !handoff_->over() && !wait_.over()) {
+    plan_ = {.mode = LoadMode::load, .reason = LoadReason::awaited};
+    ++parts_.metrics.plans_load;
+    return;
+  }
+  awaited_end_ = 0;
   reserve_ahead(std::min(match.blocks, matchable));
   if (std::ranges::count(ahead_, State::missing, &Ahead::state) == 0) return count_lookup();
   decide(wait_.over() ? LoadPolicy::always_compute : policy, match);
@@ -58,7 +65,7 @@ void PrefixFill::plan(LoadPolicy policy) {
       break;
     case LoadMode::load:
       ++parts_.metrics.plans_load;
-      start_runs();
+      start_runs(0);
       break;
     case LoadMode::both:
       ++parts_.metrics.plans_both;
@@ -161,13 +168,13 @@ std::uint32_t PrefixFill::blocks_in_time() const {
   return static_cast<std::uint32_t>(std::clamp(part / (disk.per_unit_s() * record), 1.0, 1e6));
 }
 
-// One range for each run of missing blocks; several, one behind the other, where the disk would
-// take too much of the deadline for one.
-void PrefixFill::start_runs() {
+// One range for each run of missing blocks from `begin` on; several, one behind the other, where
+// the disk would take too much of the deadline for one.
+void PrefixFill::start_runs(std::uint32_t begin) {
   const auto end = blocks_planned();
   const std::uint32_t most = blocks_in_time();
   Deadline deadline = wait_.deadline(Clock::now());
-  for (std::uint32_t first = 0; first < end && !wait_.over();) {
+  for (std::uint32_t first = begin; first < end && !wait_.over();) {
     std::uint32_t last = first;
     while (last < end && last - first < most && ahead_[last].state == State::missing) ++last;
     if (last > first) {
@@ -261,7 +268,7 @@ std::uint32_t PrefixFill::compute_until() const {
   if (first >= blocks_planned()) return goal;
   std::uint32_t end = first;
   while (end < blocks_planned() && ahead_[end].state == State::missing) ++end;
-  if (end == blocks_planned()) return goal;
+  if (end == blocks_planned()) return end < awaited_end_ ? end * block_tokens_ : goal;
   // Up to where loading is expected to come to meet it, then look again.
   if (plan_.mode == LoadMode::both && unasked_end_ > first + 1) {
     const std::uint32_t share = share_of_loading(first);
@@ -286,7 +293,10 @@ bool PrefixFill::take_next() {
       // Another request may have made it meanwhile.
       if (block != sequence_.records().size()) return true;
       ahead_.resize(block);
-      if (!take_found(block)) return true;
+      if (!take_found(block)) {
+        if (!awaits_more()) return true;
+        if (!take_awaited()) return false;
+      }
     }
     if (ahead_[block].state == State::waiting) take_arrived(block);
     if (ahead_[block].state == State::waiting && !waited_enough()) return false;
@@ -298,6 +308,46 @@ bool PrefixFill::take_next() {
   }
   return true;
 }
+
+// ---- blocks of another engine
+
+// Of those that have come since the last look. False: none, or there is no page for it.
+bool PrefixFill::take_awaited() {
+  const auto now = Clock::now();
+  if (now < look_again_) return false;
+  const std::uint32_t before = blocks_planned();
+  const std::uint32_t there = std::min(space_.cache->match(tokens_).blocks, awaited_end_);
+  reserve_ahead(there);
+  needs_page_ = there > before && blocks_planned() == before;
+  if (needs_page_) return false;
+  look_again_ = now + kAwaitedInterval;
+  if (blocks_planned() == before) return false;
+  awaiting_since_.reset();
+  handoff_->news();
+  start_runs(before);
+  return true;
+}
+
+bool PrefixFill::awaits_more() {
+  if (next_block() >= awaited_end_) return false;
+  const auto now = Clock::now();
+  if (now < look_again_) return true;
+  if (!awaiting_since_) awaiting_since_ = cache_seen_ = now;
+  if (space_.cache->state()) cache_seen_ = now;
+  if (now - cache_seen_ >= wait_.left()) wait_.give_up();
+  if (!wait_.over() && now - *awaiting_since_ < handoff_->left()) return true;
+  stop_awaiting();
+  return false;
+}
+
+void PrefixFill::stop_awaiting() {
+  awaited_end_ = 0;
+  handoff_->give_up();
+  ++parts_.metrics.handoffs_given_up;
+  count_lookup();
+}
+
+// ----
 
 // Whether it is time to compute the next block, which is on its way, and those behind it.
 bool PrefixFill::waited_enough() {
@@ -358,6 +408,7 @@ std::shared_ptr<LoadTask> PrefixFill::next_task() const {
   if (sequence_.length() % block_tokens_ != 0 || first >= blocks_planned()) return nullptr;
   const Ahead& ahead = ahead_[first];
   if (ahead.state != State::waiting || ahead.shared || ahead.index != 0) return nullptr;
+  if (blocks_planned() < awaited_end_) return nullptr;
   const auto& task = ahead.task;
   const bool is_all =
       task->stage == LoadTask::Stage::copying && first + task->sources.size() == task->range.end;

@@ -46,6 +46,13 @@ class PrefixFill {
   // Before plan(): blocks behind the first `blocks` are computed wherever they are.
   void take_at_most(std::uint32_t blocks) noexcept { blocks_max_ = blocks; }
 
+  // Before plan(): blocks of the first `tokens` tokens come to the cache by and by. They are taken
+  // as they come. `wait`, which outlives it, says how long is waited for the next.
+  void await(std::uint32_t tokens, CacheWait& wait) noexcept {
+    awaited_end_ = tokens / block_tokens_;
+    handoff_ = &wait;
+  }
+
   // Takes what the engine has, and decides about what the cache has. Once.
   void plan(LoadPolicy policy);
   const LoadPlan& decided() const noexcept { return plan_; }
@@ -102,7 +109,10 @@ class PrefixFill {
   void reserve_ahead(std::uint32_t end);
   void decide(LoadPolicy policy, const Match& match);
   RangeBytes bytes_of(const Match& match, std::uint32_t missing) const;
-  void start_runs();
+  void start_runs(std::uint32_t first);
+  bool take_awaited();
+  bool awaits_more();
+  void stop_awaiting();
   std::uint32_t blocks_in_time() const;
   void start_range(std::uint32_t first, std::uint32_t end, Deadline deadline);
   void count_lookup();
@@ -130,7 +140,13 @@ class PrefixFill {
   const std::uint32_t block_tokens_;
   std::uint32_t blocks_max_ = kNone;
   std::vector<Key> keys_;
-  std::vector<Ahead> ahead_;       // of the blocks that were planned
+  std::vector<Ahead> ahead_;  // of the blocks that were planned
+  // Of another engine's: blocks before it may still come.
+  std::uint32_t awaited_end_ = 0;
+  CacheWait* handoff_ = nullptr;
+  std::optional<Clock::time_point> awaiting_since_;  // since the last of them came
+  Clock::time_point cache_seen_{};                   // open, last
+  Clock::time_point look_again_{};
   std::uint32_t unasked_end_ = 0;  // both at once: blocks before it may still be asked for
   LoadPlan plan_;
   Tier slowest_ = Tier::disk;  // of those that the planned blocks are in, or the disk
