@@ -48,6 +48,9 @@ inline constexpr std::chrono::microseconds kIdlePollInterval{1000};
 // How often a request looks for another engine's blocks: a look goes over its whole prompt, which
 // takes some 0.1 ms for 32,768 tokens, and a chunk of a prompt takes far longer to compute.
 inline constexpr std::chrono::milliseconds kAwaitedInterval{5};
+// The same of a store that hosts share: the daemon itself does not ask it for the same again sooner
+// than after a second.
+inline constexpr std::chrono::milliseconds kAwaitedFurtherInterval{250};
 
 static_assert(kPiecesInFlight >= 1 && kParkingOffersMax >= 1 && kOffersMax >= 2);
 

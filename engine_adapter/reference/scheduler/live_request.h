@@ -52,7 +52,7 @@ struct LiveRequest {
   CacheSpace space;
   CacheWait wait;
   std::shared_ptr<LeaseTicket> lookup;  // before it is first given pages; null: nothing to ask
-  CacheWait handoff;  // for the blocks of another engine
+  CacheWait handoff;                    // for the blocks of another engine
   State state = State::waiting;
   bool forked = false;                // the first token has been chosen
   std::uint64_t rank = 0;             // in the order in which requests were first given pages

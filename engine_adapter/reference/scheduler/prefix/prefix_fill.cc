@@ -321,11 +321,27 @@ bool PrefixFill::take_awaited() {
   needs_page_ = there > before && blocks_planned() == before;
   if (needs_page_) return false;
   look_again_ = now + kAwaitedInterval;
-  if (blocks_planned() == before) return false;
+  if (blocks_planned() == before) {
+    look_further(now);
+    return false;
+  }
   awaiting_since_.reset();
   handoff_->news();
   start_runs(before);
   return true;
+}
+
+// Where the other engine is on another host, its blocks are known here once they were asked for.
+void PrefixFill::look_further(Clock::time_point now) {
+  if (!space_.cache->looks_further() || now < look_further_again_) return;
+  if (lookup_ && !lookup_->answered.load(std::memory_order_acquire)) return;
+  look_further_again_ = now + kAwaitedFurtherInterval;
+  lookup_ = std::make_shared<LeaseTicket>();
+  lookup_->looks_up = true;
+  lookup_->cache = space_.cache;
+  lookup_->tokens.assign(tokens_.begin(), tokens_.end());
+  lookup_->deadline = wait_.deadline(now);
+  parts_.worker.ask(lookup_);
 }
 
 bool PrefixFill::awaits_more() {

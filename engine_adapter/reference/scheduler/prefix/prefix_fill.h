@@ -111,6 +111,7 @@ class PrefixFill {
   RangeBytes bytes_of(const Match& match, std::uint32_t missing) const;
   void start_runs(std::uint32_t first);
   bool take_awaited();
+  void look_further(Clock::time_point now);
   bool awaits_more();
   void stop_awaiting();
   std::uint32_t blocks_in_time() const;
@@ -146,7 +147,8 @@ class PrefixFill {
   CacheWait* handoff_ = nullptr;
   std::optional<Clock::time_point> awaiting_since_;  // since the last of them came
   Clock::time_point cache_seen_{};                   // open, last
-  Clock::time_point look_again_{};
+  Clock::time_point look_again_{}, look_further_again_{};
+  std::shared_ptr<LeaseTicket> lookup_;
   std::uint32_t unasked_end_ = 0;  // both at once: blocks before it may still be asked for
   LoadPlan plan_;
   Tier slowest_ = Tier::disk;  // of those that the planned blocks are in, or the disk
