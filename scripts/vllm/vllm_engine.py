@@ -69,11 +69,11 @@ class Engine:
 class Server:
     """`vllm serve` on a free port of the loopback, with the bundled model and kvtier."""
 
-    def __init__(self, log, daemon, *flags):
+    def __init__(self, log, daemon, *flags, role="kv_both"):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        transfer = {"kv_connector": "KvtierConnector", "kv_connector_module_path": "kvtier.vllm", "kv_role": "kv_both",
+        transfer = {"kv_connector": "KvtierConnector", "kv_connector_module_path": "kvtier.vllm", "kv_role": role,
                     "kv_load_failure_policy": "recompute", "kv_connector_extra_config": {"kvtier.socket": str(daemon)}}
         # What `vllm serve` runs; the command itself wants a package of that name, which the CPU build's is not.
         command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(BUNDLED), "--host", "127.0.0.1",
