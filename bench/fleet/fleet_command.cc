@@ -36,9 +36,9 @@ std::vector<FleetCase> cases_of(const FleetRun& run) {
   for (const auto policy : run.policies) {
     for (const Routing routing : run.routings) {
       for (const std::uint64_t blocks : run.remote_blocks) {
-        for (const std::uint64_t rate : run.network_bytes_per_s) {
+        for (const double rate : run.network_bytes_per_s) {
           if (blocks == 0 && rate != run.network_bytes_per_s.front()) continue;
-          cases.push_back({policy, routing, blocks, static_cast<double>(rate)});
+          cases.push_back({policy, routing, blocks, rate});
         }
       }
     }
