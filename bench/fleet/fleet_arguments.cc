@@ -1,3 +1,5 @@
+#include <map>
+
 #include "bench/fleet/fleet_command.h"
 
 namespace kvtier::bench {
@@ -20,10 +22,24 @@ NamesOf<Routing> routing_names() {
 
 const CLI::Range kBlockCounts(0.0, double{1U << 28});
 
+// Bytes a second, in powers of ten, as ports and disks are sold.
+CLI::Validator as_byte_rate() {
+  return CLI::AsNumberWithUnit(std::map<std::string, double>{{"b", 1},
+                                                             {"kb", 1e3},
+                                                             {"mb", 1e6},
+                                                             {"gb", 1e9},
+                                                             {"tb", 1e12},
+                                                             {"k", 1e3},
+                                                             {"m", 1e6},
+                                                             {"g", 1e9},
+                                                             {"t", 1e12}},
+                               CLI::AsNumberWithUnit::CASE_INSENSITIVE, "RATE");
+}
+
 void add_byte_rate(CLI::App& command, const std::string& option, double& to,
                    const std::string& what, const std::string& shown) {
   command.add_option(option, to, what)
-      ->transform(CLI::AsSizeValue(true))
+      ->transform(as_byte_rate())
       ->check(CLI::Range(1e6, 1e15))
       ->default_str(shown);
 }
@@ -109,7 +125,7 @@ void add_remote(CLI::App& command, FleetRun& run) {
       .add_option("--network-rate", run.network_bytes_per_s,
                   "Bytes a second of a host's port, each way; may be given again")
       ->allow_extra_args(false)
-      ->transform(CLI::AsSizeValue(true))
+      ->transform(as_byte_rate())
       ->check(CLI::Range(1e6, 1e15))
       ->default_str("3GB");
   command

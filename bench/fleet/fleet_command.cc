@@ -36,9 +36,9 @@ std::vector<FleetCase> cases_of(const FleetRun& run) {
   for (const auto policy : run.policies) {
     for (const Routing routing : run.routings) {
       for (const std::uint64_t blocks : run.remote_blocks) {
-        for (const std::uint64_t rate : run.network_bytes_per_s) {
+        for (const double rate : run.network_bytes_per_s) {
           if (blocks == 0 && rate != run.network_bytes_per_s.front()) continue;
-          cases.push_back({policy, routing, blocks, static_cast<double>(rate)});
+          cases.push_back({policy, routing, blocks, rate});
         }
       }
     }
@@ -145,9 +145,11 @@ std::string fleet_table(const std::vector<Simulated>& all, std::uint64_t block_b
         "BUSY", "P50 ms", "P99 ms", "READ", "WRITTEN", "TO DISK"})
     columns.push_back({title, true});
   ctl::Table table(std::move(columns));
-  for (const auto& [fleet, f] : all) {
+  for (const Simulated& of : all) {
+    const FleetCase& fleet = of.fleet;
+    const FleetFigures& f = of.figures;
     const bool shared = fleet.remote_blocks > 0;
-    const auto share = [&](std::uint64_t of) { return formatted("%.3f", f.share(of)); };
+    const auto share = [&](std::uint64_t part) { return formatted("%.3f", f.share(part)); };
     const auto bytes = [&](std::uint64_t blocks) { return ctl::human_bytes(blocks * block_bytes); };
     table.add({policy_name(fleet.policy), name(fleet.routing),
                shared ? std::to_string(fleet.remote_blocks) : "-",

@@ -20,7 +20,7 @@ struct FleetRun {
   std::vector<Routing> routings{kRoutings.begin(), kRoutings.end()};
   // Of each shared store; 0: none. Each but none is tried with each rate.
   std::vector<std::uint64_t> remote_blocks{0, 50'000};
-  std::vector<std::uint64_t> network_bytes_per_s{3'000'000'000};  // of a host's port, each way
+  std::vector<double> network_bytes_per_s{3e9};  // of a host's port, each way
   std::uint32_t threads = 0;  // that simulate, one fleet each; 0: as many as processors
 };
 

@@ -45,9 +45,10 @@ class FleetBench : public ::testing::Test {
 };
 
 TEST_F(FleetBench, tells_each_policy_and_routing_alone_and_beside_it_with_a_store) {
-  const auto all = rows("fleet",
-                        "--hosts 4 --blocks 100 --disk-blocks 50 --remote-blocks 0 "
-                        "--remote-blocks 500 --network-rate 1GB --network-rate 10GB");
+  const auto all =
+      rows("fleet",
+           "--hosts 4 --blocks 100 --disk-blocks 50 --remote-blocks 0 "
+           "--remote-blocks 500 --network-rate 0.5GB --network-rate 10G --disk-rate 1.9GB");
   EXPECT_EQ(value(all.at("fleet.hosts")), 4);
   EXPECT_EQ(value(all.at("fleet.requests")), 1000);
   for (const std::string policy : {"lru", "hit_density"}) {
@@ -61,7 +62,7 @@ TEST_F(FleetBench, tells_each_policy_and_routing_alone_and_beside_it_with_a_stor
                       value(all.at("fleet.hit_share_disk" + of + ".alone")),
                   1e-12);
       EXPECT_GT(value(all.at("fleet.disk_written" + of + ".alone")), 0);
-      for (const std::string rate : {"1", "10"}) {
+      for (const std::string rate : {"0.5", "10"}) {
         const std::string with = of + ".remote.500." + rate;
         EXPECT_GE(value(all.at("fleet.hit_share" + with)), value(alone));
         EXPECT_EQ(all.at("fleet.hit_share" + with).at("limit"), alone.at("value"));
