@@ -1,4 +1,5 @@
 // What is served against docs/metrics.md, against promtool, and with names that mean harm.
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -65,8 +66,10 @@ Table served(const std::string& text) {
 class MetricsTest : public ::testing::Test {
  protected:
   std::string more() const {
+    std::filesystem::create_directory(scratch / "shared");
     return disk_config((scratch / "disk").string()) +
-           "[device]\ncapacity = '1MiB'\nextent_size = '256KiB'\nhuge_pages = false\n";
+           "[device]\ncapacity = '1MiB'\nextent_size = '256KiB'\nhuge_pages = false\n" +
+           "[remote]\nurl = 'file://" + (scratch / "shared").string() + "'\n";
   }
   void open_and_use(WireClient& client, const std::string& model) {
     const Namespace ns = small_namespace(model);
