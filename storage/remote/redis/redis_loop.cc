@@ -142,7 +142,7 @@ void RedisLoop::answered(RedisNode& node, OperationPtr operation, Answer answer)
     case Operation::Kind::get:
       if (answer.what == What::value) return landed(std::move(operation));
       if (answer.what == What::wrong_length)
-        return corrupt(std::move(operation), "value: it has not the record's length");
+        return corrupt(operation, "value: it has not the record's length");
       return finish(*operation, make_error(Errc::not_found, "the remote store has no such record"));
     default:
       return finish(*operation, {});
@@ -165,7 +165,7 @@ void RedisLoop::refused(RedisNode& node, OperationPtr operation, const std::stri
       return finish(*operation, unavailable(why));
     case Kind::not_a_value:
       if (operation->kind == Operation::Kind::get)
-        return corrupt(std::move(operation), "value: what lies there is none");
+        return corrupt(operation, "value: what lies there is none");
       return finish(*operation, unavailable(why));
     case Kind::no_writes:
       node.note_writes_fail(error.why);
@@ -217,14 +217,14 @@ void RedisLoop::landed(OperationPtr operation) {
   }
   const auto record = context_.form.open(operation->own, operation->ns, operation->key);
   if (!record && record.error().code == Errc::corrupt)
-    return corrupt(std::move(operation), record.error().message);
+    return corrupt(operation, record.error().message);
   if (!record) return finish(*operation, record.error());
   std::memcpy(operation->memory.data(), record->data(), record->size());
   if (operation->second_look) ++context_.shared->counters.memory_faults;
   finish(*operation, {});
 }
 
-void RedisLoop::corrupt(OperationPtr operation, const std::string& why) {
+void RedisLoop::corrupt(const OperationPtr& operation, const std::string& why) {
   ++context_.shared->counters.corrupt;
   start(named(Operation::Kind::del, operation->key), context_.now + kRemoteOwnTime);
   finish(*operation, make_error(Errc::corrupt, why));

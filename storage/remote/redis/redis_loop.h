@@ -39,7 +39,7 @@ class RedisLoop final : OperationOwner {
   void refused(RedisNode& node, OperationPtr operation, const std::string& text);
   void try_elsewhere(RedisNode& node, OperationPtr operation, const ServerError& error);
   void landed(OperationPtr operation);
-  void corrupt(OperationPtr operation, const std::string& why);
+  void corrupt(const OperationPtr& operation, const std::string& why);
   // Answered once; whatever is left of it is only taken out of where it is.
   void finish(Operation& operation, Result<void> result);
   void known(const Operation& operation, bool there);

@@ -58,7 +58,7 @@ Result<std::vector<SocketAddress>> socket_path(const std::string& path) {
 
 }  // namespace
 
-void find_addresses(const RemoteAddress& server, FoundAddresses found) {
+void find_addresses(const RemoteAddress& server, const FoundAddresses& found) {
   if (server.is_socket()) return found(socket_path(server.host));
   if (auto numeric = look_up(server, AI_NUMERICHOST); numeric) return found(std::move(numeric));
   // Nobody waits for it: a name service may take a minute to give up.

@@ -26,7 +26,7 @@ struct SocketAddress {
 // that may take as long as the name service does. `found` runs on either thread, and must not
 // throw. Errors: io (says why the name is not known).
 using FoundAddresses = std::function<void(Result<std::vector<SocketAddress>>)>;
-void find_addresses(const RemoteAddress& server, FoundAddresses found);
+void find_addresses(const RemoteAddress& server, const FoundAddresses& found);
 
 class RedisSocket {
  public:

@@ -128,7 +128,7 @@ TEST(RedisCluster, OneServerThatHangsCostsTheOthersNothing) {
     for (std::size_t i = 0; i < records.size(); ++i) {
       const auto start = Clock::now();
       const auto read = store.read(records[i], std::chrono::milliseconds(30));
-      EXPECT_LT(Clock::now() - start, std::chrono::milliseconds(230));
+      EXPECT_LT(Clock::now() - start, std::chrono::milliseconds(530));
       EXPECT_EQ(bool(read), owners[i] != 2) << "record " << i << " of server " << owners[i];
     }
   }
