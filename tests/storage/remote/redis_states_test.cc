@@ -157,7 +157,8 @@ TEST(RedisStates, AReplicaThatLostItsMasterIsNotAsked) {
 
 TEST(RedisStates, AServerThatIsLoadingIsWaitedFor) {
   KVTIER_NEEDS_REDIS();
-  RedisServer server({.more = {"--key-load-delay", "20000", "--enable-debug-command", "yes"}});
+  RedisServer server(
+      {.more = {"--key-load-delay", "40000", "--loading-process-events-interval-bytes", "1024"}});
   TestRemote store(server.url());
   store.wait_for(RemoteState::online);
   const auto records = test_records(200);
