@@ -117,4 +117,5 @@ class Handoffs:
         return min(tokens, whole) if isinstance(tokens, int) else whole
 
     def _matchable(self, request: Any) -> int:
-        return (request.num_prompt_tokens - 1) // self._block_tokens * self._block_tokens
+        tokens: int = request.num_prompt_tokens
+        return (tokens - 1) // self._block_tokens * self._block_tokens
