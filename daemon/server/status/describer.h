@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "daemon/events/event_publisher.h"
@@ -34,7 +35,7 @@ class Describer {
     std::uint64_t disk_capacity_bytes = 0;  // of each directory, as configured
     std::string remote_url = {};
   };
-  explicit Describer(Of of) : of_(of) {}
+  explicit Describer(Of of) : of_(std::move(of)) {}
 
   // For whoever watches: namespaces, and of the sessions those with the most leased blocks. No
   // tenants: whoever reaches the listener reads it.

@@ -82,10 +82,12 @@ bool Loads::poll() {
   return moved;
 }
 
-// Of tasks that have at least so many blocks.
+// Of tasks that have at least so many blocks, and of those that did not come whole: whoever
+// computes their blocks next stores them for all, which has to find their places free.
 void Loads::tidy_ended(std::uint32_t blocks_min) {
   std::erase_if(tasks_, [&](const auto& task) {
-    if (!task->ended() || task->blocks() < blocks_min) return false;
+    const bool whole = task->good == task->blocks();
+    if (!task->ended() || (whole && task->blocks() < blocks_min)) return false;
     tidy(*task);
     return true;
   });
