@@ -117,7 +117,7 @@ class Host:
                                   "--role", role, *options])
 
     def proxy(self, prefills, decodes, *options):
-        command = [sys.executable, ROOT / "scripts" / "pd_proxy.py", "--port", "0", *options]
+        command = [sys.executable, ROOT / "scripts" / "proxies" / "pd_proxy.py", "--port", "0", *options]
         for engine in prefills:
             command += ["--prefill", engine.url]
         for engine in decodes:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The example of a router (scripts/kv_router.py) in front of two hosts, each with a kvtierd, an engine and a network of
+"""The example of a router (scripts/proxies/kv_router.py) in front of two hosts, each with a kvtierd, an engine and a network of
 its own.
 
     router_test.py --kvtierd bin/kvtierd --kvtierctl bin/kvtierctl --engine bin/kvtier-engine --model DIR --work DIR
@@ -20,7 +20,7 @@ from cached_host import CachedHost, ask, cached_tokens, prompt, until
 from networks import Network, enter
 
 SKIPPED = 77
-ROUTER = Path(__file__).resolve().parents[2] / "scripts" / "kv_router.py"
+ROUTER = Path(__file__).resolve().parents[2] / "scripts" / "proxies" / "kv_router.py"
 
 
 class RouterTest(unittest.TestCase):

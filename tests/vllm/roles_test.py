@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Two vLLMs with kvtier, one that computes prompts and one that answers, behind scripts/pd_proxy.py.
+"""Two vLLMs with kvtier, one that computes prompts and one that answers, behind scripts/proxies/pd_proxy.py.
 
   scripts/vllm-demo.sh --roles        which installs what it needs; some minutes on two idle cores
 """
@@ -38,7 +38,7 @@ class RolesTest(unittest.TestCase):
             cls.cache.wait(server.is_up, "vllm serve did not come up", seconds=900)
         cls.prefill, cls.decode = cls.servers["kv_producer"], cls.servers["kv_consumer"]
         cls.proxy = subprocess.Popen(
-            [sys.executable, SOURCE / "scripts" / "pd_proxy.py", "--port", "0", "--prefill", cls.prefill.url, "--decode",
+            [sys.executable, SOURCE / "scripts" / "proxies" / "pd_proxy.py", "--port", "0", "--prefill", cls.prefill.url, "--decode",
              cls.decode.url], stdout=subprocess.PIPE, text=True)
         cls.addClassCleanup(cls.end_proxy)
         cls.url = re.search(r"http://\S+", cls.proxy.stdout.readline()).group(0)

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """A proxy for engines of which some compute prompts and others answer (docs/disaggregation.md).
 
-  scripts/pd_proxy.py --port 8080 --prefill http://127.0.0.1:8001 --decode http://127.0.0.1:8002
+  scripts/proxies/pd_proxy.py --port 8080 --prefill http://127.0.0.1:8001 --decode http://127.0.0.1:8002
 
 --prefill and --decode may be given several times; each request goes to the ones with the fewest under way. The engines are
 `kvtier-engine serve --role prefill|decode`, or vLLM with kvtier's connector and kv_role kv_producer|kv_consumer, which share
@@ -14,15 +14,14 @@ engine that answers alone. GET /status says what became of requests. Needs nothi
 import argparse
 import contextlib
 import http.client
-import http.server
 import json
 import socket
-import sys
 import threading
 import time
 import urllib.parse
 
-BODY_BYTES_MAX = 64 << 20
+import openai_front
+
 ANSWER_S = 3600
 CONNECT_S = 5
 # The longest that the engine that answers is asked after the one that computes the prompt: from then on it waits itself, for
@@ -187,8 +186,7 @@ class ClientGone(Exception):
     pass
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class Handler(openai_front.Handler):
     disable_nagle_algorithm = True
     prefills = decodes = counts = None
     least_tokens = 0
@@ -202,7 +200,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         length = int(self.headers.get("Content-Length", 0))
-        if length > BODY_BYTES_MAX:
+        if length > openai_front.BODY_BYTES_MAX:
             return self.fail(413, "the request is too large")
         raw = self.rfile.read(length)
         try:
@@ -328,10 +326,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         finally:
             call.close()
 
-    def kept_headers(self):
-        return {name: value for name, value in self.headers.items()
-                if name.lower() in ("authorization", "content-type", "accept")}
-
     def begin_stream(self, reply, engine):
         self.begin(reply.status, reply.headers.get("Content-Type"), engine)
 
@@ -363,16 +357,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer(status, error_of(status, message))
 
     def answer(self, status, value):
-        body = json.dumps(value).encode()
         with contextlib.suppress(OSError):
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
+            super().answer(status, value)
 
 
 def error_of(status, message):
@@ -380,8 +366,7 @@ def error_of(status, message):
                       "param": None, "code": None}}
 
 
-class Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
+class Server(openai_front.Server):
     request_queue_size = 128
 
 
@@ -400,10 +385,7 @@ def main():
     Handler.least_tokens, Handler.decode_first = arguments.least_tokens, not arguments.behind
     server = Server((arguments.listen, arguments.port), Handler)
     print(f"pd_proxy: listening on http://{arguments.listen}:{server.server_port}", flush=True)
-    try:
-        server.serve_forever()
-    except KeyboardInterrupt:
-        sys.exit(0)
+    server.serve()
 
 
 if __name__ == "__main__":

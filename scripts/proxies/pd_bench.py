@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """What prompts that arrive cost answers under way: together in one engine, and with the prompts computed by another.
 
-  scripts/pd_bench.py --build build/release --out result.json
+  scripts/proxies/pd_bench.py --build build/release --out result.json
 
-Starts a kvtierd, engines and scripts/pd_proxy.py on this machine. Some answers are under way all the time; of them the time
+Starts a kvtierd, engines and scripts/proxies/pd_proxy.py on this machine. Some answers are under way all the time; of them the time
 from token to token is taken, as a client sees it, with no arrivals and while prompts of --prompt tokens arrive, one behind
 the other. Engines that are apart have a core each (the first two that this process may use); one engine alone has the core of
 the one that answers, and, in a run of its own, both. The clients and the proxy are on the core of the engine for prompts, before
@@ -24,7 +24,7 @@ import threading
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """\
 socket = "{work}/s"
 [host]
@@ -144,7 +144,7 @@ def run(arguments, work, layout, cores, source):
     else:
         engines = [Started([*serve, "1", "serve", *options, "--role", role], [core])
                    for role, core in zip(("prefill", "decode"), cores)]
-        proxy = [sys.executable, ROOT / "scripts/pd_proxy.py", "--port", "0", "--prefill", f"http://127.0.0.1:{engines[0].port}",
+        proxy = [sys.executable, ROOT / "scripts/proxies/pd_proxy.py", "--port", "0", "--prefill", f"http://127.0.0.1:{engines[0].port}",
                  "--decode", f"http://127.0.0.1:{engines[1].port}", *(["--behind"] if layout == "behind" else [])]
         engines.append(Started(proxy, cores[:1], nice=os.getpriority(os.PRIO_PROCESS, 0)))
         port = engines[2].port

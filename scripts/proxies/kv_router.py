@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """An example of a router: sends each completion to the engine whose host has the longest part of the prompt cached.
 
-  scripts/kv_router.py --port 8080 --tokenize "kvtier-engine tokenize --model DIR --text-file" \\
+  scripts/proxies/kv_router.py --port 8080 --tokenize "kvtier-engine tokenize --model DIR --text-file" \\
       --host a=http://10.0.0.1:8000,tcp://10.0.0.1:5557,tcp://10.0.0.1:5558 \\
       --host b=http://10.0.0.2:8000,tcp://10.0.0.2:5557,tcp://10.0.0.2:5558
 
@@ -13,11 +13,9 @@ way gets it. GET /hosts says what is known of each. Needs Debian's python3-zmq a
 import argparse
 import collections
 import http.client
-import http.server
 import json
 import shlex
 import subprocess
-import sys
 import tempfile
 import threading
 import urllib.parse
@@ -25,10 +23,11 @@ import urllib.parse
 import msgpack
 import zmq
 
+import openai_front
+
 END = 2**64 - 1
 REMEMBERED_MAX = 1_000_000  # blocks whose tokens are kept in mind, whether a host has them or not
 REMOTE = "REMOTE"  # the medium of the store that hosts share
-BODY_BYTES_MAX = 64 << 20
 
 
 class Prefixes:
@@ -163,8 +162,7 @@ class Router:
             host.under_way -= 1
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class Handler(openai_front.Handler):
     router = None
 
     def do_GET(self):
@@ -175,7 +173,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         length = int(self.headers.get("Content-Length", 0))
-        if length > BODY_BYTES_MAX:
+        if length > openai_front.BODY_BYTES_MAX:
             return self.answer(413, {"error": {"message": "the request is too large"}})
         body = self.rfile.read(length)
         try:
@@ -192,9 +190,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         to = urllib.parse.urlsplit(host.engine)
         connection = http.client.HTTPConnection(to.hostname, to.port, timeout=600)
         try:
-            kept = {name: value for name, value in self.headers.items()
-                    if name.lower() in ("authorization", "content-type", "accept")}
-            connection.request(self.command, self.path, body, kept)
+            connection.request(self.command, self.path, body, self.kept_headers())
             reply = connection.getresponse()
         except OSError as error:
             connection.close()
@@ -212,21 +208,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.flush()
         connection.close()
 
-    def answer(self, status, value):
-        body = json.dumps(value).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
-
-
-class Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -236,12 +217,9 @@ def main():
     parser.add_argument("--model", help="follow the blocks of this model alone, by its name without the revision")
     arguments = parser.parse_args()
     Handler.router = Router([Host(text, arguments.model) for text in arguments.host], arguments.tokenize)
-    server = Server(("127.0.0.1", arguments.port), Handler)
+    server = openai_front.Server(("127.0.0.1", arguments.port), Handler)
     print(f"routing on http://127.0.0.1:{server.server_port}", flush=True)
-    try:
-        server.serve_forever()
-    except KeyboardInterrupt:
-        sys.exit(0)
+    server.serve()
 
 
 if __name__ == "__main__":
