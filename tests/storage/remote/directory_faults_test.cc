@@ -45,8 +45,7 @@ struct DirectoryFaults : ::testing::Test {
 };
 
 TEST_F(DirectoryFaults, ACallThatHangsCostsTheDeadlineAndNothingLandsLater) {
-  TestRemote store(url);
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(url);
   const TestRecord record(1, 1);
   EXPECT_TRUE(store.works(record));
   {
@@ -68,8 +67,7 @@ TEST_F(DirectoryFaults, ACallThatHangsCostsTheDeadlineAndNothingLandsLater) {
 }
 
 TEST_F(DirectoryFaults, ADirectoryThatHangsIsOfflineUntilItAnswers) {
-  TestRemote store(url);
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(url);
   const auto records = test_records(8);
   for (const TestRecord& record : records) EXPECT_TRUE(store.works(record));
   {
@@ -108,8 +106,7 @@ TEST_F(DirectoryFaults, AFullOneIsReadAndComesBackByItself) {
       ::mount("tmpfs", shared.path().c_str(), "tmpfs", 0, "size=1m") != 0) {
     GTEST_SKIP() << "no right to mount here: run as root";
   }
-  TestRemote store(url);
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(url);
   const TestRecord kept(0, 1), refused(1, 2);
   EXPECT_TRUE(store.works(kept));
   const std::string ballast = write_file(shared, "new/ballast", std::string(2U << 20, 'x'));

@@ -82,8 +82,7 @@ TEST(DirectoryStore, AStoreThatVanishesIsWaitedForAndNotMadeAnew) {
   const TestDirectory parent;
   const fs::path shared = parent.path() / "shared", away = parent.path() / "away";
   fs::create_directory(shared);
-  TestRemote store(url_of(shared));
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(url_of(shared));
   const TestRecord record(0, 1);
   EXPECT_TRUE(store.works(record));
   fs::rename(shared, away);
@@ -100,8 +99,7 @@ TEST(DirectoryStore, WhatExpiredIsNotServedAndGoes) {
   const TestDirectory shared;
   auto options = TestRemote::options_of(url_of(shared.path()));
   options.expiry = std::chrono::hours(1);
-  TestRemote store(options);
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(options);
   const TestRecord old(0, 1), fresh(0, 2);
   EXPECT_TRUE(store.works(old));
   EXPECT_TRUE(store.works(fresh));
@@ -117,8 +115,7 @@ TEST(DirectoryStore, WhatExpiredIsNotServedAndGoes) {
 TEST(DirectoryStore, WhatAKilledWriterLeftGoesAfterAWhile) {
   const TestDirectory shared;
   {
-    TestRemote store(url_of(shared.path()));
-    store.wait_for(RemoteState::online);
+    OnlineRemote store(url_of(shared.path()));
     EXPECT_TRUE(store.works(TestRecord(0, 1)));
   }
   write_file(shared, "new/half", "half of a value");
@@ -131,8 +128,7 @@ TEST(DirectoryStore, WhatAKilledWriterLeftGoesAfterAWhile) {
 
 TEST(DirectoryStore, LinksAndPipesAreNoValues) {
   const TestDirectory shared;
-  TestRemote store(url_of(shared.path()));
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(url_of(shared.path()));
   const TestRecord link(0, 1), pipe(0, 2);
   for (const TestRecord* record : {&link, &pipe}) EXPECT_TRUE(store.works(*record));
   const auto link_path = value_path(shared.path(), link.identity.key);
@@ -152,8 +148,7 @@ TEST(DirectoryStore, SealedValuesAreNotReadableWithoutTheKey) {
   auto options = TestRemote::options_of(url_of(shared.path()));
   options.key_file = write_file(files, "key", std::string(32, 'k'));
   const TestRecord record(1, 1);
-  TestRemote store(options);
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(options);
   EXPECT_TRUE(store.works(record));
   options.key_file = write_file(files, "other", std::string(32, 'o'));
   TestRemote other(options);

@@ -79,8 +79,7 @@ void plant_and_read(TestRemote& store, Plant plant) {
 TEST(PlantedValues, OfAThousandInRedisNoneIsServedAndAllAreDeleted) {
   KVTIER_NEEDS_REDIS();
   const RedisServer server;
-  TestRemote store(server.url());
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(server.url());
   plant_and_read(store, [&](const Key& key, const std::string& value) {
     ASSERT_EQ(server.say({"SET", value_name(key), value}), "OK");
   });
@@ -89,8 +88,7 @@ TEST(PlantedValues, OfAThousandInRedisNoneIsServedAndAllAreDeleted) {
 
 TEST(PlantedValues, OfAThousandInADirectoryNoneIsServedAndAllAreDeleted) {
   const TestDirectory shared;
-  TestRemote store("file://" + shared.path().string());
-  store.wait_for(RemoteState::online);
+  OnlineRemote store("file://" + shared.path().string());
   plant_and_read(store, [&](const Key& key, const std::string& value) {
     const std::string name = to_hex(key);
     const auto folder = shared.path() / name.substr(name.size() - 3);
@@ -112,8 +110,7 @@ TEST(PlantedValues, OfSealedOnesThatWereSwappedOrChangedNoneIsServed) {
   const TestDirectory files;
   auto options = TestRemote::options_of(server.url());
   options.key_file = write_file(files, "key", std::string(32, 'k'));
-  TestRemote store(options);
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(options);
   std::mt19937 random(21);
   for (std::uint32_t i = 0; i < 200; ++i) {
     const TestRecord record(i % kKinds, i), another(i % kKinds, i + 5000);
@@ -137,8 +134,7 @@ TEST(PlantedValues, OfSealedOnesThatWereSwappedOrChangedNoneIsServed) {
 TEST(PlantedValues, WhatIsNoStringIsNoValue) {
   KVTIER_NEEDS_REDIS();
   const RedisServer server;
-  TestRemote store(server.url());
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(server.url());
   const TestRecord record(0, 1);
   server.say({"RPUSH", value_name(record.identity.key), "a", "list"});
   EXPECT_EQ(*store.find({record.identity.key}), 0U);
@@ -151,8 +147,7 @@ TEST(PlantedValues, WhatIsNoStringIsNoValue) {
 TEST(PlantedValues, AHugeOneIsNotWaitedFor) {
   KVTIER_NEEDS_REDIS();
   const RedisServer server;
-  TestRemote store(server.url());
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(server.url());
   const TestRecord huge(0, 1), good(0, 2);
   EXPECT_TRUE(store.write(good));
   server.say({"SETRANGE", value_name(huge.identity.key), "100000000", "x"});

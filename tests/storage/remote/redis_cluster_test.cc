@@ -44,8 +44,7 @@ TEST(RedisCluster, KeysLieInTheSlotsThatTheServersSay) {
 TEST(RedisCluster, ASlotThatMovesTakesItsRecordsAlong) {
   KVTIER_NEEDS_REDIS();
   RedisCluster cluster;
-  TestRemote store(cluster.url());
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(cluster.url());
   for (const TestRecord& record : test_records(6)) {
     EXPECT_TRUE(store.works(record));
     const std::string name = value_name(record.identity.key);
@@ -71,8 +70,7 @@ TEST(RedisCluster, AnotherServerTakesOverForOneThatDied) {
   KVTIER_NEEDS_REDIS();
   RedisCluster cluster;
   const std::size_t replica = cluster.add_replica(1);
-  TestRemote store(cluster.url());
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(cluster.url());
   const auto records = test_records(30);
   for (const TestRecord& record : records) EXPECT_TRUE(store.works(record));
   EXPECT_TRUE(
@@ -91,8 +89,7 @@ TEST(RedisCluster, AnotherServerTakesOverForOneThatDied) {
 TEST(RedisCluster, AClusterThatIsDownSaysSoAndComesBack) {
   KVTIER_NEEDS_REDIS();
   RedisCluster cluster;
-  TestRemote store(cluster.url());
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(cluster.url());
   const auto records = test_records(12);
   for (const TestRecord& record : records) EXPECT_TRUE(store.write(record));
   cluster[2].kill();
@@ -115,8 +112,7 @@ TEST(RedisCluster, AClusterThatIsDownSaysSoAndComesBack) {
 TEST(RedisCluster, OneServerThatHangsCostsTheOthersNothing) {
   KVTIER_NEEDS_REDIS();
   RedisCluster cluster(3, {"--cluster-require-full-coverage", "no"});
-  TestRemote store(cluster.url());
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(cluster.url());
   const auto records = test_records(12);
   std::vector<std::size_t> owners;
   for (const TestRecord& record : records) {

@@ -32,8 +32,7 @@ TEST(RedisStates, AServerThatIsNotThereIsWaitedFor) {
 TEST(RedisStates, AKilledServerIsNoticedAndComesBack) {
   KVTIER_NEEDS_REDIS();
   RedisServer server;
-  TestRemote store(server.url());
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(server.url());
   const auto records = test_records(6);
   for (const TestRecord& record : records) EXPECT_TRUE(store.write(record));
   for (int round = 0; round < 3; ++round) {
@@ -55,8 +54,7 @@ TEST(RedisStates, AKilledServerIsNoticedAndComesBack) {
 TEST(RedisStates, AServerThatHangsCostsNobodyMoreThanTheDeadline) {
   KVTIER_NEEDS_REDIS();
   RedisServer server;
-  TestRemote store(server.url());
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(server.url());
   const auto records = test_records(8);
   for (const TestRecord& record : records) EXPECT_TRUE(store.write(record));
   server.stop();
@@ -80,8 +78,7 @@ TEST(RedisStates, AServerThatHangsCostsNobodyMoreThanTheDeadline) {
 TEST(RedisStates, NothingLandsInASlotAfterItsReadWasLate) {
   KVTIER_NEEDS_REDIS();
   RedisServer server;
-  TestRemote store(server.url());
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(server.url());
   const TestRecord record(1, 4);
   EXPECT_TRUE(store.write(record));
   for (int round = 0; round < 20; ++round) {
@@ -105,8 +102,7 @@ TEST(RedisStates, NothingLandsInASlotAfterItsReadWasLate) {
 TEST(RedisStates, AFullServerTakesNoRecordsAndIsReadMeanwhile) {
   KVTIER_NEEDS_REDIS();
   const RedisServer server;
-  TestRemote store(server.url());
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(server.url());
   const TestRecord kept(0, 1), refused(1, 2);
   EXPECT_TRUE(store.write(kept));
   server.say({"CONFIG", "SET", "maxmemory", "1"});
@@ -145,8 +141,7 @@ TEST(RedisStates, AReplicaIsReadAndNotWrittenTo) {
 TEST(RedisStates, AReplicaThatLostItsMasterIsNotAsked) {
   KVTIER_NEEDS_REDIS();
   const RedisServer server({.tcp = true});
-  TestRemote store(server.url());
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(server.url());
   server.say({"CONFIG", "SET", "replica-serve-stale-data", "no"});
   server.say({"REPLICAOF", "127.0.0.1", "1"});
   EXPECT_FALSE(store.read(TestRecord(0, 1)));
@@ -159,8 +154,7 @@ TEST(RedisStates, AServerThatIsLoadingIsWaitedFor) {
   KVTIER_NEEDS_REDIS();
   RedisServer server(
       {.more = {"--key-load-delay", "40000", "--loading-process-events-interval-bytes", "1024"}});
-  TestRemote store(server.url());
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(server.url());
   const auto records = test_records(200);
   for (const TestRecord& record : records) EXPECT_TRUE(store.write(record));
   server.say({"SAVE"});
@@ -220,8 +214,7 @@ TEST(RedisStates, AUserOfAnAclWithTheRightsThatAreNamedCanDoAll) {
 TEST(RedisStates, WhatIsErasedWhileTheServerIsAwayGoesWhenItIsBack) {
   KVTIER_NEEDS_REDIS();
   const RedisServer server({.more = {"--enable-debug-command", "yes"}});
-  TestRemote store(server.url());
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(server.url());
   const auto records = test_records(3);
   for (const TestRecord& record : records) EXPECT_TRUE(store.write(record));
   server.say({"CONFIG", "SET", "replica-serve-stale-data", "no"});

@@ -40,8 +40,7 @@ TEST(RedisStore, TwoStoresShareWhatOneWrites) {
 TEST(RedisStore, AValueIsTheRecordsBytesAndTheSlotIsLeftAsItWas) {
   KVTIER_NEEDS_REDIS();
   const RedisServer server;
-  TestRemote store(server.url());
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(server.url());
   const TestRecord record(0, 3);
   EXPECT_TRUE(store.write(record));
   const auto slot = store.slot(0).first(record.bytes.size());
@@ -52,8 +51,7 @@ TEST(RedisStore, AValueIsTheRecordsBytesAndTheSlotIsLeftAsItWas) {
 TEST(RedisStore, FindsOnlyTheLeadingKeys) {
   KVTIER_NEEDS_REDIS();
   const RedisServer server;
-  TestRemote store(server.url());
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(server.url());
   auto records = test_records(1000);
   for (std::uint32_t i = 0; i < 20; ++i) {
     if (i == 12) continue;
@@ -69,8 +67,7 @@ TEST(RedisStore, FindsOnlyTheLeadingKeys) {
 TEST(RedisStore, ErasedIsErasedAndAWriteBehindAnEraseStays) {
   KVTIER_NEEDS_REDIS();
   const RedisServer server;
-  TestRemote store(server.url());
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(server.url());
   const auto records = test_records(4);
   for (const TestRecord& record : records) EXPECT_TRUE(store.write(record));
   store->erase(keys_of(records));
@@ -95,8 +92,7 @@ TEST(RedisStore, ErasedIsErasedAndAWriteBehindAnEraseStays) {
 TEST(RedisStore, ManyAtATimeAreAllRight) {
   KVTIER_NEEDS_REDIS();
   const RedisServer server;
-  TestRemote store(server.url());
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(server.url());
   const auto records = test_records(TestRemote::kSlots);
   std::size_t left = records.size();
   for (std::uint32_t i = 0; i < records.size(); ++i) {
@@ -123,8 +119,7 @@ TEST(RedisStore, ValuesExpire) {
   const RedisServer server;
   auto options = TestRemote::options_of(server.url());
   options.expiry = std::chrono::seconds(500);
-  TestRemote store(options);
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(options);
   const TestRecord record(0, 1);
   EXPECT_TRUE(store.works(record));
   const int left = std::stoi(server.say({"TTL", value_name(record.identity.key)}));
@@ -138,8 +133,7 @@ TEST(RedisStore, BudgetsRefuseWhatIsOverThem) {
   auto options = TestRemote::options_of(server.url());
   const TestRecord record(1, 1);
   options.write_bytes_per_s = options.read_bytes_per_s = record.bytes.size() + 1;
-  TestRemote store(options);
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(options);
   EXPECT_TRUE(store.write(record));
   EXPECT_TRUE(store.write(record));  // what is left lets one more begin
   EXPECT_EQ(store.write(record).error().code, Errc::no_space);
@@ -159,8 +153,7 @@ TEST(RedisStore, SealedValuesAreNotReadableWithoutTheKey) {
   auto options = TestRemote::options_of(server.url());
   options.key_file = write_file(files, "key", std::string(32, 'k'));
   const auto records = test_records(4);
-  TestRemote store(options);
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(options);
   for (const TestRecord& record : records) EXPECT_TRUE(store.works(record));
   const std::string value = server.say({"GET", value_name(records[1].identity.key)});
   EXPECT_EQ(value.size(), records[1].bytes.size() + ValueCipher::kMoreBytes);
@@ -178,8 +171,7 @@ TEST(RedisStore, SealedValuesAreNotReadableWithoutTheKey) {
 TEST(RedisStore, AnExtentIsForgottenWhenNothingTouchesItAnyMore) {
   KVTIER_NEEDS_REDIS();
   RedisServer server;
-  TestRemote store(server.url());
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(server.url());
   const TestRecord record(0, 1);
   EXPECT_TRUE(store.write(record));
   server.stop();
@@ -200,8 +192,7 @@ TEST(RedisStore, AnExtentIsForgottenWhenNothingTouchesItAnyMore) {
 TEST(RedisStore, CloseAnswersEverythingAndNothingIsPostedAfterIt) {
   KVTIER_NEEDS_REDIS();
   RedisServer server;
-  TestRemote store(server.url());
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(server.url());
   const auto records = test_records(8);
   for (const TestRecord& record : records) EXPECT_TRUE(store.write(record));
   server.stop();
@@ -224,8 +215,7 @@ TEST(RedisStore, CloseAnswersEverythingAndNothingIsPostedAfterIt) {
 TEST(RedisStore, AClientThatScribblesOverASlotCostsTheStoreNoValue) {
   KVTIER_NEEDS_REDIS();
   const RedisServer server;
-  TestRemote store(server.url());
-  store.wait_for(RemoteState::online);
+  OnlineRemote store(server.url());
   const TestRecord record(1, 2);
   EXPECT_TRUE(store.write(record));
   std::atomic<bool> stop = false;

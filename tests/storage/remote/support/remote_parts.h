@@ -73,6 +73,15 @@ class TestRemote {
   std::unique_ptr<RemoteStore> store_;
 };
 
+// One that has said that it is online.
+class OnlineRemote : public TestRemote {
+ public:
+  template <class Options>
+  explicit OnlineRemote(const Options& options) : TestRemote(options) {
+    wait_for(RemoteState::online);
+  }
+};
+
 std::vector<Key> keys_of(const std::vector<TestRecord>& records);
 std::vector<TestRecord> test_records(std::uint32_t count, std::uint32_t first = 0);
 // A file with this text, in the directory.
