@@ -58,6 +58,9 @@ inline constexpr std::uint32_t kRemoteAbsentMax = 1U << 16;
 inline constexpr std::uint32_t kRemoteKnownMax = 1U << 24;    // blocks known to be there alone
 inline constexpr std::uint32_t kRemoteWriteQueueMax = 4096;   // blocks waiting for it
 inline constexpr std::uint32_t kWriteThroughQueueMax = 4096;  // blocks waiting for the disk
+// Blocks that go to the disk, or to the remote tier, with one that follows them: a longer prefix
+// waits until it is leased, whose blocks come one after the other.
+inline constexpr std::size_t kTakenAlongMax = 64;
 // Stamps of blocks on disk that were used: seconds between two rounds of handing them to the
 // stores, how many are gathered until then, and how many are handed over in a turn.
 inline constexpr std::uint32_t kStampsEvery = 60;

@@ -1,18 +1,15 @@
 #include <map>
 
 #include "bench/fleet/fleet_command.h"
+#include "bench/support/policy_names.h"
 
 namespace kvtier::bench {
 namespace {
 
 using daemon::Admission;
-using daemon::EvictionPolicy;
 
 template <class T>
 using NamesOf = std::vector<std::pair<std::string, T>>;
-
-const NamesOf<EvictionPolicy> kPolicyNames{{"lru", EvictionPolicy::lru},
-                                           {"hit_density", EvictionPolicy::hit_density}};
 
 NamesOf<Routing> routing_names() {
   NamesOf<Routing> names;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <thread>
 
+#include "bench/support/policy_names.h"
 #include "bench/support/records.h"
 #include "bench/tiers/commands.h"
 #include "core/terminal/table.h"
@@ -25,10 +26,6 @@ std::string formatted(const char* format, double value) {
   char out[32];
   std::snprintf(out, sizeof out, format, value);
   return out;
-}
-
-std::string policy_name(daemon::EvictionPolicy policy) {
-  return policy == daemon::EvictionPolicy::lru ? "lru" : "hit_density";
 }
 
 std::vector<FleetCase> cases_of(const FleetRun& run) {
@@ -85,7 +82,7 @@ std::vector<Simulated> simulate_all(const daemon::Trace& trace, const FleetOptio
 
 // What a row is called behind the name of its figure.
 std::string fleet_suffix(const FleetCase& fleet) {
-  const std::string of = "." + policy_name(fleet.policy) + "." + name(fleet.routing);
+  const std::string of = "." + name(fleet.policy) + "." + name(fleet.routing);
   if (fleet.remote_blocks == 0) return of + ".alone";
   return of + ".remote." + std::to_string(fleet.remote_blocks) + "." +
          formatted("%g", fleet.network_bytes_per_s / 1e9);
@@ -151,7 +148,7 @@ std::string fleet_table(const std::vector<Simulated>& all, std::uint64_t block_b
     const bool shared = fleet.remote_blocks > 0;
     const auto share = [&](std::uint64_t part) { return formatted("%.3f", f.share(part)); };
     const auto bytes = [&](std::uint64_t blocks) { return ctl::human_bytes(blocks * block_bytes); };
-    table.add({policy_name(fleet.policy), name(fleet.routing),
+    table.add({name(fleet.policy), name(fleet.routing),
                shared ? std::to_string(fleet.remote_blocks) : "-",
                shared ? formatted("%g", fleet.network_bytes_per_s / 1e9) : "-", share(f.all_hits()),
                share(f.host_hits), share(f.disk_hits), share(f.remote_hits),

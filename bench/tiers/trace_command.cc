@@ -2,6 +2,7 @@
 #include <map>
 #include <memory>
 
+#include "bench/support/policy_names.h"
 #include "bench/support/records.h"
 #include "bench/tiers/commands.h"
 #include "bench/tiers/index_prefixes.h"
@@ -19,10 +20,6 @@ constexpr std::uint64_t kOperations = 3'500'000;  // of each kind and policy
 constexpr std::uint32_t kRuns = 7;                // the median counts
 constexpr double kCostMax = 1.3;                  // times that of `lru`
 constexpr double kBytesMoreMax = 12;
-
-std::string name(EvictionPolicy policy) {
-  return policy == EvictionPolicy::lru ? "lru" : "hit_density";
-}
 
 class Shares {
  public:

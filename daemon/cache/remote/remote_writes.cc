@@ -6,12 +6,11 @@
 #include <utility>
 
 #include "core/base/points.h"
+#include "daemon/limits.h"
 
 namespace kvtier::daemon {
 namespace {
 
-// Blocks that go with one that follows them, as in WriteThrough.
-constexpr std::size_t kGoAlongMax = 64;
 // After a write that the store refused: its queue is full, or its budget spent.
 constexpr std::chrono::milliseconds kPause{50};
 
@@ -72,7 +71,7 @@ std::optional<RemoteDrop> RemoteWrites::gather(BlockId id) {
     if (catalogue_.block(parent).tiers.has(Tier::remote) || is_on_its_way(parent))
       return std::nullopt;
     if (!catalogue_.block(parent).tiers.has(Tier::host)) return RemoteDrop::parent;
-    if (gathered_.size() == kGoAlongMax) return RemoteDrop::queue_full;
+    if (gathered_.size() == limits::kTakenAlongMax) return RemoteDrop::queue_full;
     at = parent;
   }
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/points.h"
+#include "daemon/limits.h"
 
 namespace kvtier::daemon {
 
@@ -15,9 +16,6 @@ using storage::DiskLocation;
 
 namespace {
 
-// Blocks that go with one that follows them: a longer prefix waits until it is leased, whose blocks
-// come one after the other.
-constexpr std::size_t kTakenAlongMax = 64;
 // Of a clock that has stood: more of the budget is not handed out at once.
 constexpr std::uint32_t kLongestStepS = 60;
 
@@ -119,7 +117,7 @@ std::optional<WriteDrop> WriteThrough::gather(BlockId id, Offered how) {
     const Block& before = catalogue_.block(parent);
     if (before.tiers.has(Tier::disk)) return std::nullopt;
     if (!before.tiers.has(Tier::host)) return WriteDrop::parent;
-    if (gathered_.size() == kTakenAlongMax) return WriteDrop::queue_full;
+    if (gathered_.size() == limits::kTakenAlongMax) return WriteDrop::queue_full;
     at = parent;
   }
 }
