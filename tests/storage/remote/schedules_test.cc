@@ -77,7 +77,7 @@ class Schedule {
     const TestRecord record(number % kKinds, number);
     const auto deadline = milliseconds(1 + random_() % 120);
     const auto until = Clock::now() + deadline;
-    const auto in_time = [until] { EXPECT_LT(Clock::now(), until + milliseconds(800)); };
+    const auto in_time = [until] { EXPECT_LT(Clock::now(), until + std::chrono::seconds(5)); };
     const auto begin = [&] { busy_.insert(slot); };
     switch (random_() % 8) {
       case 0:
