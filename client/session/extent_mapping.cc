@@ -33,6 +33,7 @@ Result<std::unique_ptr<ExtentMapping>> ExtentMapping::map(const UniqueFd& fd, Ti
   if (auto good = check_size(fd, bytes); !good) return good.error();
   auto mapping = Mapping::map(fd.get(), bytes, access);
   if (!mapping) return mapping.error();
+  if (tier == Tier::host) advise_huge_pages(mapping->bytes());
   auto extent = std::make_unique<ExtentMapping>();
   extent->tier = tier;
   extent->slot_bytes = slot_bytes;

@@ -50,9 +50,13 @@ Result<Mapping> Mapping::map(int fd, std::size_t bytes, Access access) {
   return mapping;
 }
 
+void advise_huge_pages(std::span<std::byte> bytes) noexcept {
+  if (bytes.size() >= kHugePage) (void)::madvise(bytes.data(), bytes.size(), MADV_HUGEPAGE);
+}
+
 void fill_with_huge_pages(std::span<std::byte> bytes) noexcept {
   if (bytes.size() < 2 * kHugePage) return;
-  (void)::madvise(bytes.data(), bytes.size(), MADV_HUGEPAGE);
+  advise_huge_pages(bytes);
   // The advice is often configured out for shared memory (shmem_enabled); collapsing what is there
   // works all the same. Nothing is collapsed where nothing is there: each gets one small page.
   constexpr std::size_t kPage = 4096;

@@ -76,6 +76,10 @@ class Mapping {
   std::span<std::byte> bytes_;
 };
 
+// Shared memory gets huge pages on first use, whoever uses it first, where that one has advised it
+// and the host allows it (shmem_enabled = advise).
+void advise_huge_pages(std::span<std::byte> bytes) noexcept;
+
 // Gives shared memory its pages now, huge ones where the kernel can, for every process that maps
 // it; what it holds stays. A tenth of a second a GiB or several, and as long no thread of this
 // process maps memory: for a start, or a process of its own (storage/memory/huge_page_helper.h).

@@ -18,7 +18,7 @@ class CudaExtents final : public MemoryExtents {
 
   Tier tier() const noexcept override { return Tier::device; }
   std::uint64_t granularity() const noexcept override { return granularity_; }
-  void prepare(std::uint64_t) override {}  // made at once
+  void prepare(std::uint64_t, std::uint64_t) override {}  // made at once
 
   Result<std::unique_ptr<Extent>> create(ExtentId id, Extent::Shape shape) override {
     KVTIER_CHECK(shape.slot_bytes > 0 && shape.slot_bytes % kRecordAlignment == 0);

@@ -88,9 +88,10 @@ class MemoryExtents {
   virtual std::uint64_t granularity() const noexcept = 0;
   // Errors: no_space, io.
   virtual Result<std::unique_ptr<Extent>> create(ExtentId id, Extent::Shape shape) = 0;
-  // An extent of so many bytes will be wanted soon: its memory is made ready in the background, one
-  // at a time. create() does not wait for it, and takes it as far as it is ready.
-  virtual void prepare(std::uint64_t bytes) = 0;
+  // Extents of so many bytes will be wanted soon: the memory of one or some of them is made ready
+  // in the background, within `room` bytes for all that is made ready. create() does not wait for
+  // it, and takes it as far as it is ready.
+  virtual void prepare(std::uint64_t bytes, std::uint64_t room) = 0;
   // What prepare() made or makes is not wanted any more, and is given back.
   virtual void forget_prepared() {}
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <new>
@@ -40,6 +41,26 @@ struct Request {
   std::uint64_t bytes = 0;
 };
 
+// What was given and not begun, the oldest first.
+struct Queue {
+  std::array<Request, HugePageHelper::kQueuedMax> requests;
+  std::size_t count = 0;
+
+  void add(Request request) {
+    if (count < requests.size()) requests[count++] = std::move(request);
+  }
+  Request pop() {
+    Request first = std::move(requests.front());
+    std::move(requests.begin() + 1, requests.begin() + static_cast<std::ptrdiff_t>(count),
+              requests.begin());
+    --count;
+    return first;
+  }
+  void clear() {
+    while (count > 0) requests[--count] = {};
+  }
+};
+
 // False when the daemon has gone.
 bool receive(int socket, Request& request) {
   iovec bytes{&request.bytes, sizeof request.bytes};
@@ -64,15 +85,38 @@ bool something_new(int socket) {
   return ::poll(&fd, 1, 0) != 0;
 }
 
-// Whether it came to the end.
-bool give_pages(const Request& request, int socket) {
+enum class Heard { nothing, stop, gone };
+
+// Waits for a message only where nothing is queued.
+Heard listen(int socket, Queue& queue) {
+  Heard heard = Heard::nothing;
+  while (queue.count == 0 || something_new(socket)) {
+    Request request;
+    if (!receive(socket, request)) return Heard::gone;
+    if (request.memory) {
+      queue.add(std::move(request));
+    } else {
+      queue.clear();
+      heard = Heard::stop;
+      if (!something_new(socket)) break;
+    }
+  }
+  return heard;
+}
+
+enum class Given { all, no, stopped, gone };
+
+Given give_pages(const Request& request, int socket, Queue& queue) {
   auto mapping = Mapping::map(request.memory.get(), request.bytes, Mapping::Access::read_write);
-  if (!mapping) return false;
+  if (!mapping) return Given::no;
   for (std::uint64_t at = 0; at < request.bytes; at += kHelpedBytes) {
-    if (something_new(socket)) return false;
+    if (something_new(socket)) {
+      const Heard heard = listen(socket, queue);
+      if (heard != Heard::nothing) return heard == Heard::gone ? Given::gone : Given::stopped;
+    }
     fill_with_huge_pages(mapping->bytes().subspan(at, std::min(kHelpedBytes, request.bytes - at)));
   }
-  return true;
+  return Given::all;
 }
 
 [[noreturn]] void serve(int socket, Count& finished) {
@@ -86,9 +130,12 @@ bool give_pages(const Request& request, int socket) {
   constexpr int kSocket = 3;
   if (socket != kSocket) ::dup2(socket, kSocket);
   ::syscall(SYS_close_range, kSocket + 1, ~0U, 0);
-  for (Request request; receive(kSocket, request);) {
-    if (request.memory && give_pages(request, kSocket)) finished.fetch_add(1);
-    request = {};
+  Queue queue;
+  for (Given given = Given::no; given != Given::gone;) {
+    if (listen(kSocket, queue) == Heard::gone) break;
+    if (queue.count == 0) continue;
+    given = give_pages(queue.pop(), kSocket, queue);
+    if (given == Given::all) finished.fetch_add(1);
   }
   ::_exit(0);
 }

@@ -20,12 +20,13 @@ class HugePageHelper {
   HugePageHelper(const HugePageHelper&) = delete;
   HugePageHelper& operator=(const HugePageHelper&) = delete;
 
-  // From now on the memory of the memfd, `bytes` long, gets its pages in the background, huge ones
-  // where the kernel can; what it holds, and who uses it meanwhile, does not matter. Takes the
-  // place of what was asked for before. Waits for nothing.
+  // The memory of the memfd, `bytes` long, gets its pages in the background, huge ones where the
+  // kernel can, after what was given before; what it holds, and who uses it meanwhile, does not
+  // matter. Beyond kQueuedMax it gets none. Waits for nothing.
   void give(int memory, std::uint64_t bytes) noexcept;
-  // Nothing is wanted any more; what is under way ends with its piece.
+  // Nothing of what was given is wanted any more; what is under way ends with its piece.
   void stop() noexcept { give(-1, 0); }
+  static constexpr std::size_t kQueuedMax = 64;
   // Of the give() calls, how many were carried out to the end.
   std::uint64_t finished() const noexcept;
 

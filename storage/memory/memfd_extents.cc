@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,55 +38,79 @@ class MemfdExtents final : public MemoryExtents {
                                     std::move(memory->mapping), std::move(*table));
   }
 
-  void prepare(std::uint64_t bytes) override {
+  void prepare(std::uint64_t bytes, std::uint64_t room) override {
     // Less has no use for huge pages.
     constexpr std::uint64_t kWorthwhile = 16_MiB;
-    if (!helper_ || spare_ || bytes < kWorthwhile) return;
-    auto made = make(bytes);
-    if (!made) return;  // create() will say why
-    helper_->give(made->fd.get(), bytes);
-    spare_ = std::move(*made);
+    forget_beyond(room);
+    if (!helper_ || bytes < kWorthwhile) return;
+    const auto ready =
+        static_cast<std::uint64_t>(std::ranges::count(spares_, bytes, &Memory::size));
+    for (std::uint64_t more = std::max<std::uint64_t>(kAhead / bytes, 1);
+         more > ready && spare_bytes() + bytes <= room &&
+         spares_.size() < HugePageHelper::kQueuedMax;
+         --more) {
+      auto made = make(bytes);
+      if (!made) return;  // create() will say why
+      helper_->give(made->fd.get(), bytes);
+      spares_.push_back(std::move(*made));
+    }
   }
 
-  void forget_prepared() override {
-    if (!spare_) return;
-    helper_->stop();
-    give_back(std::exchange(spare_, {}));
-  }
+  void forget_prepared() override { forget_beyond(0); }
 
  private:
+  // A tier may grow as fast as engines write. What comes with small pages has them for good: rings
+  // and GPUs pin it.
+  static constexpr std::uint64_t kAhead = 1_GiB;
+
   struct Memory {
     UniqueFd fd;
     Mapping mapping;
+    std::uint64_t size() const noexcept { return mapping.bytes().size(); }
   };
 
-  void give_back(std::optional<Memory> memory) const {
+  std::uint64_t spare_bytes() const noexcept {
+    std::uint64_t all = 0;
+    for (const Memory& spare : spares_) all += spare.size();
+    return all;
+  }
+
+  // The newest go first: the helper has come least far with them.
+  void forget_beyond(std::uint64_t room) {
+    const std::size_t before = spares_.size();
+    while (!spares_.empty() && spare_bytes() > room) {
+      give_back(std::move(spares_.back()));
+      spares_.pop_back();
+    }
+    if (spares_.size() == before) return;
+    helper_->stop();
+    for (const Memory& spare : spares_) helper_->give(spare.fd.get(), spare.size());
+  }
+
+  void give_back(Memory memory) const {
     if (!elsewhere) return;
-    elsewhere([last = std::make_shared<Memory>(std::move(*memory))] {});
+    elsewhere([last = std::make_shared<Memory>(std::move(memory))] {});
   }
 
   // Nobody waits for pages here, unless they are wanted at creation: what the helper is still at is
   // used as it is, and the rest of its pages come on first use.
   Result<Memory> take_memory(std::uint64_t bytes) {
-    auto spare = std::exchange(spare_, {});
-    const bool fits = spare && spare->mapping.bytes().size() == bytes;
-    // Beside the new extent it could be more than the tier's cap.
-    if (spare && !fits) {
-      helper_->stop();
-      give_back(std::exchange(spare, {}));
-    }
+    const auto spare = std::ranges::find(spares_, bytes, &Memory::size);
+    const bool fits = spare != spares_.end();
     auto memory = fits ? Result<Memory>(std::move(*spare)) : make(bytes);
+    if (fits) spares_.erase(spare);
     if (!memory || !options_.prefault) return memory;
     if (options_.huge_pages && !fits) fill_with_huge_pages(memory->mapping.bytes());
     if (const auto done = prefault(memory->mapping.bytes()); !done) return done.error();
     return memory;
   }
 
-  static Result<Memory> make(std::uint64_t bytes) {
+  Result<Memory> make(std::uint64_t bytes) const {
     auto fd = make_memfd("kvtier-extent", bytes);
     if (!fd) return fd.error();
     auto mapping = Mapping::map(fd->get(), bytes, Mapping::Access::read_write);
     if (!mapping) return mapping.error();
+    if (options_.huge_pages) advise_huge_pages(mapping->bytes());
     return Memory{std::move(*fd), std::move(*mapping)};
   }
 
@@ -104,7 +129,7 @@ class MemfdExtents final : public MemoryExtents {
   Tier tier_;
   MemfdOptions options_;
   std::optional<HugePageHelper> helper_;
-  std::optional<Memory> spare_;
+  std::deque<Memory> spares_;  // given to the helper in this order
 };
 
 }  // namespace

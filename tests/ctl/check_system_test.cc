@@ -26,6 +26,8 @@ class CheckSystemTest : public ::testing::Test {
     write("/proc/sys/vm/nr_hugepages", "0\n");
     write("/proc/sys/kernel/io_uring_disabled", "0\n");
     write("/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
+    write("/sys/kernel/mm/transparent_hugepage/shmem_enabled",
+          "always within_size [advise] never deny force\n");
     write("/sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n");
     write("/sys/devices/system/clocksource/clocksource0/available_clocksource",
           "tsc hpet acpi_pm\n");
@@ -139,6 +141,12 @@ TEST_F(CheckSystemTest, huge_pages_that_are_off_or_set_aside_for_others) {
   expect_only("transparent huge pages", State::warning, "never",
               "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled");
   write("/sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n");
+  write("/sys/kernel/mm/transparent_hugepage/shmem_enabled",
+        "always within_size advise [never] deny force\n");
+  expect_only("huge pages of shared memory", State::warning, "half their rate",
+              "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled");
+  write("/sys/kernel/mm/transparent_hugepage/shmem_enabled",
+        "[always] within_size advise never deny force\n");
   write("/proc/sys/vm/nr_hugepages", "4096\n");
   expect_only("explicit huge pages", State::warning, "8.00 GiB", "vm.nr_hugepages=0");
 }

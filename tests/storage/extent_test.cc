@@ -3,8 +3,11 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <string>
 #include <utility>
 
 #include "core/base/cuda_driver.h"
@@ -32,6 +35,42 @@ TEST(MemfdExtents, SlotsLieSideBySideAndAreZeroAtFirst) {
     EXPECT_TRUE(std::all_of(extent->bytes().begin(), extent->bytes().end(),
                             [](std::byte b) { return b == std::byte{0}; }));
   }
+}
+
+// Memory that is made ready for extents: how many bytes of it there are.
+std::uint64_t ready_bytes() {
+  std::uint64_t all = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const auto target = std::filesystem::read_symlink(entry.path(), gone).string();
+    struct stat status {};
+    if (target.find("kvtier-extent") != std::string::npos &&
+        ::stat(entry.path().c_str(), &status) == 0)
+      all += static_cast<std::uint64_t>(status.st_size);
+  }
+  return all;
+}
+
+TEST(MemfdExtents, AsMuchIsMadeReadyAsThereIsRoomFor) {
+  const auto maker = make_memfd_extents(Tier::host, {true, false});
+  maker->prepare(32_MiB, 100_MiB);
+  EXPECT_EQ(ready_bytes(), 96_MiB);
+  maker->prepare(32_MiB, 100_MiB);
+  EXPECT_EQ(ready_bytes(), 96_MiB);
+  // One is taken; with it the room is as much smaller.
+  const auto first = *maker->create(ExtentId(1), {32_MiB, 64_KiB});
+  maker->prepare(32_MiB, 68_MiB);
+  EXPECT_EQ(ready_bytes(), 96_MiB);
+  // Of another size there is none ready, and the room for what is ready becomes less.
+  const auto other = *maker->create(ExtentId(2), {20_MiB, 1_MiB});
+  maker->prepare(20_MiB, 48_MiB);
+  EXPECT_EQ(ready_bytes(), 32_MiB + 20_MiB + 32_MiB);
+  maker->prepare(0, 10_MiB);
+  EXPECT_EQ(ready_bytes(), 32_MiB + 20_MiB);
+  maker->prepare(32_MiB, 1024_MiB * 64);
+  EXPECT_EQ(ready_bytes(), 32_MiB + 20_MiB + 1024_MiB);
+  maker->forget_prepared();
+  EXPECT_EQ(ready_bytes(), 32_MiB + 20_MiB);
 }
 
 TEST(MemfdExtents, AdoptedExtentHasTheSameBytesAndTheSameTable) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
+#include <vector>
 
 #include "core/base/units.h"
 
@@ -50,6 +51,20 @@ TEST(HugePageHelper, ServesOneMemoryAfterAnotherAndLetsThemGo) {
     ASSERT_TRUE(comes_to(helper, i));
     EXPECT_GT(bytes_there(memory), 0U);
   }
+}
+
+TEST(HugePageHelper, WhatWaitsIsServedInItsTurn) {
+  HugePageHelper helper;
+  std::vector<UniqueFd> all;
+  for (int i = 0; i < 5; ++i) {
+    all.push_back(make_memfd("test", kBytes).value());
+    helper.give(all.back().get(), kBytes);
+  }
+  ASSERT_TRUE(comes_to(helper, 5));
+  for (const UniqueFd& memory : all) EXPECT_GT(bytes_there(memory), 0U);
+  helper.stop();
+  helper.give(all.front().get(), kBytes);
+  ASSERT_TRUE(comes_to(helper, 6));
 }
 
 TEST(HugePageHelper, WhatIsNoMemoryDoesNotEndIt) {

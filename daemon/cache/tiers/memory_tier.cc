@@ -195,8 +195,7 @@ void MemoryTier::expect(std::uint64_t slot_bytes) {
 }
 
 void MemoryTier::prepare_next(std::uint64_t slot_bytes, std::uint64_t room) {
-  const std::uint64_t bytes = extent_bytes(slot_bytes, room);
-  if (bytes != 0) maker_->prepare(bytes);
+  maker_->prepare(extent_bytes(slot_bytes, room), room);
 }
 
 std::optional<Place> MemoryTier::take(std::uint64_t slot_bytes, TenantId tenant) {

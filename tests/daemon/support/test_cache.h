@@ -29,7 +29,7 @@ class HbmExtents final : public storage::MemoryExtents {
   static constexpr std::uint64_t kGranularity = 4 * kRecordBytes;
   Tier tier() const noexcept override { return Tier::device; }
   std::uint64_t granularity() const noexcept override { return kGranularity; }
-  void prepare(std::uint64_t) override {}
+  void prepare(std::uint64_t, std::uint64_t) override {}
   Result<std::unique_ptr<storage::Extent>> create(storage::ExtentId id,
                                                   storage::Extent::Shape shape) override {
     EXPECT_EQ(shape.bytes % kGranularity, 0U);
