@@ -12,7 +12,7 @@ import time
 import unittest
 from pathlib import Path
 
-from engines import Host, text, until
+from engines import Host, redis, text, until
 
 LONG = 150  # lines: some 4,000 tokens
 SLOW = ("--chunk-tokens", "16")  # a step has one block, so that there is time to interfere
@@ -60,6 +60,28 @@ class SameTokens(unittest.TestCase):
 
     def test_stored_in_fp8(self):
         self.compare("fp8_e4m3")
+
+    def across_hosts(self, storage):
+        store = redis(self)
+        theirs, ours = (Host(self, ARGUMENTS, storage, store) for _ in range(2))
+        prefill, decode = theirs.engine("prefill"), ours.engine("decode")
+        for options in ((), ("--behind",)):
+            proxy = ours.proxy([prefill], [decode], *options)
+            for number in (1, 2):
+                prompt = text(number + 10 * len(options), 60)
+                status, answer = proxy.complete(prompt)
+                self.assertEqual(status, 200, answer)
+                self.assertEqual(text_of(answer), ours.alone(prompt))
+                self.assertGreater(cached(answer), answer["usage"]["prompt_tokens"] - 18)
+            proxy.end()
+        self.assertEqual(decode.metric("kvtier_engine_handoffs_given_up_total"), 0)
+        self.assertLess(decode.metric("kvtier_engine_tokens_computed_total"), 4 * (24 + 18))
+
+    def test_on_two_hosts_stored_as_computed(self):
+        self.across_hosts("f32")
+
+    def test_on_two_hosts_stored_in_fp8(self):
+        self.across_hosts("fp8_e4m3")
 
     def test_samples_and_streams_are_the_answering_engines(self):
         host = Host(self, ARGUMENTS)

@@ -3,6 +3,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,24 @@ listen = ""
 
 def text(number, lines):
     return " ".join(f"Line {i} of text {number}: to mount disk {i}, edit file {number * i}." for i in range(lines))
+
+
+def redis(test):
+    """The URL of a Redis of the test's own, on a unix socket."""
+    if shutil.which("redis-server") is None:
+        test.skipTest("there is no redis-server: scripts/bootstrap.sh installs it")
+    folder = tempfile.TemporaryDirectory()
+    test.addCleanup(folder.cleanup)
+    path = Path(folder.name) / "redis.sock"
+    server = subprocess.Popen(["redis-server", "--port", "0", "--unixsocket", path, "--save", "", "--appendonly", "no", "--dir",
+                               folder.name], stdout=subprocess.DEVNULL)
+
+    def end():
+        server.kill()
+        server.wait(timeout=60)
+    test.addCleanup(end)
+    until(path.exists, "redis-server listens")
+    return f"redis+unix://{path}"
 
 
 def until(holds, what, seconds=60):
@@ -89,15 +108,16 @@ class Served:
 
 
 class Host:
-    """`programs` has kvtierd, engine, model and work."""
+    """`programs` has kvtierd, engine, model and work. Hosts with one `remote` store share what is in it."""
 
-    def __init__(self, test, programs, storage="fp8_e4m3"):
+    def __init__(self, test, programs, storage="fp8_e4m3", remote=None):
         self.test, self.programs, self.storage = test, programs, storage
         folder = tempfile.TemporaryDirectory(dir=programs.work)
         test.addCleanup(folder.cleanup)
         self.work = Path(folder.name)
         self.config = self.work / "kvtierd.toml"
-        self.config.write_text(CONFIG.format(work=self.work))
+        self.config.write_text(CONFIG.format(work=self.work) +
+                               (f'[remote]\nurl = "{remote}"\nadmission = "all"\n' if remote else ""))
         self.start_daemon()
 
     def start_daemon(self):

@@ -5,15 +5,17 @@
 
 #include "tests/e2e/daemon_process.h"
 #include "tests/e2e/engine_under_test.h"
-#include "tests/e2e/redis_process.h"
 #include "tests/e2e/run_program.h"
+#include "tests/storage/remote/support/redis_server.h"
 
 namespace kvtier::e2e {
 namespace {
 
+using storage::testing::RedisServer;
+
 using namespace std::chrono_literals;
 
-DaemonOptions of_host(const RedisProcess& redis, const std::string& more = "") {
+DaemonOptions of_host(const RedisServer& redis, const std::string& more = "") {
   DaemonOptions options;
   options.disk_capacity = "";
   options.more = "[remote]\nurl = '" + redis.url() + "'\nadmission = 'all'\n" + more;
@@ -33,8 +35,8 @@ bool comes_to_be(Is&& is) {
 class RemoteTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!RedisProcess::is_there()) GTEST_SKIP() << "there is no redis-server";
-    redis_ = std::make_unique<RedisProcess>();
+    KVTIER_NEEDS_REDIS();
+    redis_ = std::make_unique<RedisServer>();
     model_ = engine::test::TestModel::make_small();
   }
   // As JSON has it: "state": "online".
@@ -68,7 +70,7 @@ class RemoteTest : public ::testing::Test {
         << remote_of(daemon);
   }
 
-  std::unique_ptr<RedisProcess> redis_;
+  std::unique_ptr<RedisServer> redis_;
   std::unique_ptr<engine::test::TestModel> model_;
 };
 
@@ -114,7 +116,7 @@ TEST_F(RemoteTest, a_store_that_is_killed_and_comes_back_costs_hits_and_nothing_
   on_b.wait_connected();
   const auto first = request_of(*model_, 11, 4), second = request_of(*model_, 12, 4);
   compute_on(a, kFormat, first);
-  redis_->stop(SIGKILL);
+  redis_->kill();
   EXPECT_EQ(on_b.answer(first).tokens, reference.answer(first));
   EXPECT_TRUE(comes_to_be([&] { return is(b, "offline"); })) << remote_of(b);
   EXPECT_EQ(on_b.answer(second).tokens, reference.answer(second));
@@ -133,7 +135,7 @@ TEST_F(RemoteTest, a_store_that_stands_still_keeps_a_lookup_no_longer_than_its_t
   start(b);
   EngineUnderTest on_b(*model_, kFormat, b.socket());
   on_b.wait_connected();
-  redis_->send(SIGSTOP);
+  redis_->stop();
   Clock::duration longest{};
   for (std::uint64_t seed = 100; seed < 120; ++seed) {
     Prefix prefix = on_b.cache().prefix();
@@ -147,7 +149,7 @@ TEST_F(RemoteTest, a_store_that_stands_still_keeps_a_lookup_no_longer_than_its_t
   }
   // Its time, and what else a busy machine takes.
   EXPECT_LT(longest, 20ms + 200ms);
-  redis_->send(SIGCONT);
+  redis_->go_on();
 }
 
 TEST_F(RemoteTest, what_was_dropped_is_gone_from_there_and_another_host_computes_it) {
