@@ -228,13 +228,19 @@ TEST_F(MetricsTest, of_thousands_of_namespaces_are_no_more_than_the_bound) {
   EXPECT_EQ(status["namespaces_known"], 200);
 }
 
+std::string source_file(const std::string& path) {
+  std::ifstream file(std::string(KVTIER_SOURCE_DIR "/") + path);
+  std::ostringstream contents;
+  contents << file.rdbuf();
+  return contents.str();
+}
+
 TEST(Dashboard, asks_only_for_metrics_that_are_served) {
   const Table in_docs = documented();
+  // Those of the bundled engine are in no table of the daemon's.
+  const std::string of_engine = source_file("engine_adapter/reference/server/server_metrics.cc");
   for (const char* name : {"kvtier-dashboard.json", "kvtier-alerts.yml"}) {
-    std::ifstream file(std::string(KVTIER_SOURCE_DIR "/docs/monitoring/") + name);
-    std::ostringstream contents;
-    contents << file.rdbuf();
-    const std::string text = contents.str();
+    const std::string text = source_file(std::string("docs/monitoring/") + name);
     std::size_t asked = 0;
     for (std::size_t at = 0; (at = text.find("kvtier_", at)) != std::string::npos; ++asked) {
       const auto end = text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_", at);
@@ -244,7 +250,9 @@ TEST(Dashboard, asks_only_for_metrics_that_are_served) {
         if (metric.ends_with(suffix)) metric.resize(metric.size() - std::strlen(suffix));
       }
       if (!recorded) {
-        EXPECT_TRUE(in_docs.contains(metric)) << metric << " in " << name;
+        EXPECT_TRUE(in_docs.contains(metric) ||
+                    of_engine.find('"' + metric + '"') != std::string::npos)
+            << metric << " in " << name;
       }
       at = end;
     }

@@ -206,10 +206,14 @@ int serve(const ServeOptions& o) {
   CacheSpaces spaces(instance->ns, *client);
   const std::string title = name_of(o, **loaded);
   server::ServerMetrics metrics(title);
+  SchedulerOptions scheduling = o.scheduler;
+  scheduling.tell = [](const std::string& line) {
+    std::fprintf(stderr, "kvtier-engine: %s\n", line.c_str());
+  };
   // The server's io_context takes what the scheduler's thread tells it until that has ended.
   std::unique_ptr<server::HttpServer> http;
   {
-    Scheduler scheduler(*instance->model, *instance->pool, spaces, o.scheduler);
+    Scheduler scheduler(*instance->model, *instance->pool, spaces, scheduling);
     const std::uint32_t positions = (*loaded)->config.positions_max;
     server::Service service(*(*loaded)->tokenizer,
                             chats->chat_template ? &*chats->chat_template : nullptr, scheduler,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine_adapter/reference/scheduler/pages/page_needs.h"
 #include "engine_adapter/reference/scheduler/request_check.h"
 
 namespace kvtier::engine {
@@ -99,6 +100,7 @@ SchedulerMetrics Engine::metrics() const {
     if (live->state == State::parked || live->state == State::parking) ++metrics.parked;
     if (live->state != State::running) continue;
     ++metrics.running;
+    metrics.token_places_unused += token_places_unused(*live, pool_.layout().block_tokens);
     const bool loading = std::ranges::any_of(live->branches, [](const auto& branch) {
       return !branch->ended && branch->fill && branch->fill->blocked();
     });

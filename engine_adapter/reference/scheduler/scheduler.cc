@@ -5,6 +5,7 @@
 #include "core/base/check.h"
 #include "engine_adapter/reference/scheduler/engine.h"
 #include "engine_adapter/reference/scheduler/limits.h"
+#include "engine_adapter/reference/scheduler/pages/park_report.h"
 #include "engine_adapter/reference/scheduler/prefix/lease_worker.h"
 #include "engine_adapter/reference/scheduler/request_check.h"
 
@@ -97,6 +98,7 @@ std::chrono::nanoseconds Scheduler::in_turn() const noexcept {
 }
 
 void Scheduler::run() {
+  ParkReport parks(options_.tell);
   bool moved = true;
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -130,6 +132,7 @@ void Scheduler::run() {
     moved = engine_->turn();
     turn_since_.store(0);
     const SchedulerMetrics metrics = engine_->metrics();
+    parks.look(metrics, Clock::now());
     lock.lock();
     metrics_ = metrics;
   }

@@ -8,6 +8,15 @@
 
 namespace kvtier::engine {
 
+// Why a request gave up its pages.
+enum class ParkedFor : std::uint8_t {
+  pages,   // one that goes before it needed them
+  memory,  // a step found no memory
+};
+constexpr std::size_t index_of(ParkedFor why) noexcept {
+  return static_cast<std::size_t>(why);
+}
+
 struct SchedulerMetrics {
   // Gauges, of requests.
   std::uint32_t waiting = 0;  // not yet given pages
@@ -18,6 +27,9 @@ struct SchedulerMetrics {
   std::uint32_t pages = 0;         // of the pool
   std::uint32_t pages_used = 0;    // by requests, or read by write-backs
   std::uint32_t pages_cached = 0;  // kept for later requests; given up as pages are needed
+  // Places for tokens in pages of requests that hold none: of the last page of each answer, and of
+  // pages taken ahead.
+  std::uint64_t token_places_unused = 0;
 
   std::uint64_t submitted = 0;
   std::uint64_t refused = 0;  // by submit()
@@ -47,6 +59,7 @@ struct SchedulerMetrics {
   std::uint64_t tokens_computed = 0;       // rows of steps
   std::uint64_t tokens_recomputed = 0;     // of those, known before to a request that was parked
   std::uint64_t preemptions = 0;
+  std::array<std::uint64_t, 2> parked_for{};  // of those, by ParkedFor
   std::uint64_t resumptions = 0;
 
   std::uint64_t steps = 0;

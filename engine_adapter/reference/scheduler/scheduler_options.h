@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <string>
 
 #include "kvtier/result.h"
 
@@ -30,6 +32,8 @@ struct SchedulerOptions {
   // them.
   bool keep_pages = true;
   LoadPolicy load_policy = LoadPolicy::automatic;
+  // Hears what an operator should know, a line at a time, on the scheduler's thread; may be null.
+  std::function<void(const std::string&)> tell{};
 
   // Of a step of a model that takes `rows_max`.
   std::uint32_t step_rows(std::uint32_t rows_max) const noexcept {

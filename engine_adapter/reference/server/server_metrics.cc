@@ -82,6 +82,16 @@ void write_own(const SchedulerMetrics& m, const std::string& labels, std::string
   one("kvtier_engine_pages_used", "gauge", "Pages in use", labels, m.pages_used, out);
   one("kvtier_engine_pages_cached", "gauge", "Pages kept for later requests", labels,
       m.pages_cached, out);
+  one("kvtier_engine_token_places_unused", "gauge",
+      "Places for tokens in pages in use that hold none", labels,
+      static_cast<double>(m.token_places_unused), out);
+  header("kvtier_engine_parked_total", "counter", "Requests that gave up their pages, by reason",
+         out);
+  for (const auto& [reason, why] :
+       {std::pair{"pages", ParkedFor::pages}, {"memory", ParkedFor::memory}}) {
+    out += "kvtier_engine_parked_total{" + labels + ",reason=\"" + reason + "\"} " +
+           std::to_string(m.parked_for[index_of(why)]) + "\n";
+  }
   counter("kvtier_engine_requests_submitted_total", "Requests taken", m.submitted);
   counter("kvtier_engine_requests_refused_total", "Requests refused: too many were waiting",
           m.refused);

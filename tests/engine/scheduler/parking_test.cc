@@ -1,6 +1,7 @@
 // Requests that give up their pages, and come back.
 #include <gtest/gtest.h>
 
+#include "engine_adapter/reference/scheduler/pages/park_report.h"
 #include "tests/engine/scheduler/scheduled.h"
 
 namespace kvtier::engine::test {
@@ -24,6 +25,8 @@ TEST_F(ParkingTest, WithAPoolTooSmallRequestsAreParkedAndNothingIsComputedTwice)
   const SchedulerMetrics metrics = scheduled.engine().metrics();
   EXPECT_GT(metrics.preemptions, 0U);
   EXPECT_EQ(metrics.resumptions, metrics.preemptions);
+  EXPECT_EQ(metrics.parked_for[index_of(ParkedFor::pages)], metrics.preemptions);
+  EXPECT_EQ(metrics.parked_for[index_of(ParkedFor::memory)], 0U);
   EXPECT_EQ(metrics.tokens_recomputed, 0U);
   std::uint64_t fed = 0;
   for (const auto& [each, collected] : asked) {
@@ -33,6 +36,48 @@ TEST_F(ParkingTest, WithAPoolTooSmallRequestsAreParkedAndNothingIsComputedTwice)
   EXPECT_EQ(metrics.tokens_computed, fed) << "each token once";
   EXPECT_EQ(metrics.pages_used, 0U);
   for (const auto& [key, holds] : cache.holds) EXPECT_EQ(holds, 0);
+}
+
+TEST_F(ParkingTest, PlacesOfPagesThatHoldNoTokenAreCounted) {
+  Scheduled scheduled(*model_, nullptr, 14);
+  scheduled.add(request(20, 4, 1));
+  while (scheduled.engine().metrics().pages_used == 0) scheduled.engine().turn();
+  // The prompt's pages are whole but for the last, which has 4 of 16 tokens.
+  const SchedulerMetrics metrics = scheduled.engine().metrics();
+  const std::uint64_t places = 16ULL * metrics.pages_used;
+  EXPECT_GT(metrics.token_places_unused, 0U);
+  EXPECT_LE(metrics.token_places_unused, places);
+  EXPECT_LE(places - metrics.token_places_unused, 24U) << "no more than there are tokens";
+  scheduled.run();
+  EXPECT_EQ(scheduled.engine().metrics().token_places_unused, 0U);
+}
+
+TEST(ParkReportTest, IsToldAtOnceAndThenAtMostEveryTenSeconds) {
+  std::vector<std::string> told;
+  ParkReport report([&](const std::string& line) { told.push_back(line); });
+  SchedulerMetrics metrics;
+  metrics.pages = 64;
+  auto now = Clock::now();
+  report.look(metrics, now);
+  EXPECT_TRUE(told.empty());
+  metrics.parked_for[index_of(ParkedFor::memory)] = 5;  // another reason, which is told elsewhere
+  report.look(metrics, now);
+  EXPECT_TRUE(told.empty());
+  std::uint64_t& parked = metrics.parked_for[index_of(ParkedFor::pages)];
+  parked = 2;
+  report.look(metrics, now);
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_TRUE(told[0].starts_with("2 requests gave up their pages"));
+  EXPECT_NE(told[0].find("all 64 are in use"), std::string::npos);
+  EXPECT_NE(told[0].find("--pool-tokens"), std::string::npos);
+  parked = 7;
+  report.look(metrics, now + ParkReport::kEvery - std::chrono::milliseconds(1));
+  EXPECT_EQ(told.size(), 1U);
+  report.look(metrics, now + ParkReport::kEvery);
+  ASSERT_EQ(told.size(), 2U);
+  EXPECT_TRUE(told[1].starts_with("5 requests"));
+  report.look(metrics, now + 10 * ParkReport::kEvery);
+  EXPECT_EQ(told.size(), 2U);
 }
 
 TEST_F(ParkingTest, WhatTheCacheDidNotKeepOfAParkedRequestIsComputedAgainAndCounted) {

@@ -26,4 +26,14 @@ std::uint32_t pages_missing(const LiveRequest& live, std::uint32_t block_tokens)
   return missing;
 }
 
+std::uint64_t token_places_unused(const LiveRequest& live, std::uint32_t block_tokens) {
+  std::uint64_t unused = 0;
+  for (const auto& branch : live.branches) {
+    if (branch->ended) continue;
+    const std::uint64_t places = branch->sequence->records().size() * std::uint64_t{block_tokens};
+    unused += places - std::min<std::uint64_t>(places, branch->sequence->length());
+  }
+  return unused;
+}
+
 }  // namespace kvtier::engine

@@ -17,5 +17,7 @@ constexpr std::uint32_t blocks_of(std::size_t tokens, std::uint32_t block_tokens
 std::uint32_t pages_wanted(const LiveRequest& live, std::uint32_t block_tokens);
 // Of a running one: for the tokens that it has, those that it has no page for yet.
 std::uint32_t pages_missing(const LiveRequest& live, std::uint32_t block_tokens);
+// Of a running one: places for tokens in its pages that hold none.
+std::uint64_t token_places_unused(const LiveRequest& live, std::uint32_t block_tokens);
 
 }  // namespace kvtier::engine

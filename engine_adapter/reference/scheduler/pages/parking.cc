@@ -9,15 +9,16 @@ namespace kvtier::engine {
 
 using State = LiveRequest::State;
 
-void Parking::count(LiveRequest& live) {
+void Parking::count(LiveRequest& live, ParkedFor why) {
   KVTIER_CHECK(live.state == State::running);
   ++metrics_.preemptions;
+  ++metrics_.parked_for[index_of(why)];
   ++live.result.usage.parked;
   requests_.note_cached(live, true);
 }
 
 void Parking::park(LiveRequest& live) {
-  count(live);
+  count(live, ParkedFor::pages);
   for (const auto& branch : live.branches) {
     if (!branch->ended) save(*branch);
   }
@@ -28,7 +29,7 @@ void Parking::park(LiveRequest& live) {
 }
 
 void Parking::drop(LiveRequest& live) {
-  count(live);
+  count(live, ParkedFor::memory);
   for (const auto& branch : live.branches) {
     branch->open_values.clear();
     branch->computed.clear();

@@ -41,7 +41,7 @@ class Parking {
   bool restore_open(LiveRequest& live, Branch& branch);
 
  private:
-  void count(LiveRequest& live);
+  void count(LiveRequest& live, ParkedFor why);
   void save(Branch& branch);
   void offer_all(LiveRequest& live);
   bool advance(LiveRequest& live);
