@@ -1,4 +1,4 @@
-#include "engine_adapter/reference/model/weights/capacity.h"
+#include "engine_adapter/reference/model/weights/engine_memory.h"
 
 #include <gtest/gtest.h>
 
@@ -51,6 +51,68 @@ TEST(CapacityTest, fewer_kv_heads_take_as_much_less) {
   }
   EXPECT_EQ(kinds, (std::vector<std::string>{"MHA", "GQA", "MQA"}));
   EXPECT_EQ(token_bytes, (std::vector<std::uint64_t>{512_KiB, 128_KiB, 16_KiB}));
+}
+
+EngineMemory engine_memory(const ModelConfig& config, StorageFormat format, std::uint32_t context,
+                           const EngineHost& host, const SharedUsers& users = {}) {
+  const auto plan = plan_capacity(config, context, {format}, {}).value();
+  return plan_engine_memory(config, plan.formats[0], context, host, users);
+}
+
+// As the checkpoints of these names have them.
+TEST(EngineMemoryTest, known_models_have_as_many_weights_as_their_checkpoints) {
+  const std::pair<const char*, std::uint64_t> known[] = {{"llama-3.1-8b", 8'030'261'248},
+                                                         {"llama-3.1-70b", 70'553'706'496},
+                                                         {"llama-3.2-1b", 1'235'814'400},
+                                                         {"qwen2.5-7b", 7'615'616'512},
+                                                         {"qwen3-8b", 8'190'735'360}};
+  for (const auto& [shape, weights] : known)
+    EXPECT_EQ(parameters_of(random_shape(shape)->config), weights) << shape;
+}
+
+TEST(EngineMemoryTest, what_weights_and_activations_leave_holds_whole_pages) {
+  const EngineHost host{.gpu_bytes = 80'000'000'000};
+  const auto fp8 = engine_memory(llama_8b(), StorageFormat::fp8_e4m3, 32768, host);
+  EXPECT_EQ(fp8.weight_bytes, 2 * 8'030'261'248ULL);
+  EXPECT_EQ(fp8.kv_bytes, 72'000'000'000 - fp8.weight_bytes - fp8.activation_bytes);
+  EXPECT_EQ(fp8.tokens, fp8.kv_bytes / (1_MiB + 4_KiB) * 16);
+  EXPECT_EQ(fp8.requests, fp8.tokens / 32768);
+  EXPECT_EQ(fp8.token_bytes, 64_KiB);
+  EXPECT_EQ(fp8.mha_token_bytes, 256_KiB) << "32 heads, of which each has its own";
+  const auto bf16 = engine_memory(llama_8b(), StorageFormat::bf16, 32768, host);
+  EXPECT_EQ(bf16.kv_bytes, fp8.kv_bytes);
+  EXPECT_LT(bf16.tokens, fp8.tokens * 51 / 100);
+}
+
+TEST(EngineMemoryTest, gpus_share_weights_and_heads_and_say_what_is_missing) {
+  const ModelConfig large = random_shape("llama-3.1-70b")->config;
+  EngineHost host{.gpus = 1, .gpu_bytes = 80'000'000'000};
+  const auto one = engine_memory(large, StorageFormat::bf16, 32768, host);
+  EXPECT_EQ(one.kv_bytes, 0U);
+  EXPECT_EQ(one.tokens, 0U);
+  EXPECT_EQ(one.missing_bytes, one.weight_bytes + one.activation_bytes - 72'000'000'000);
+  host.gpus = 4;
+  const auto four = engine_memory(large, StorageFormat::bf16, 32768, host);
+  EXPECT_EQ(four.weight_bytes, one.weight_bytes / 4);
+  EXPECT_EQ(four.token_bytes, one.token_bytes / 4) << "two of eight KV heads";
+  EXPECT_EQ(four.missing_bytes, 0U);
+  EXPECT_GT(four.requests, 0U);
+  host.gpus = 16;
+  EXPECT_EQ(engine_memory(large, StorageFormat::bf16, 32768, host).token_bytes, one.token_bytes / 8)
+      << "a head is not cut";
+}
+
+TEST(EngineMemoryTest, what_users_begin_with_alike_is_held_once) {
+  const EngineHost host{.gpu_bytes = 80'000'000'000};
+  // 3,000 tokens begin 188 pages; 1,000 fill 62.
+  const auto users = engine_memory(llama_8b(), StorageFormat::fp8_e4m3, 3000, host,
+                                   {.users = 1000, .shared_tokens = 1000});
+  EXPECT_EQ(users.users_tokens_apart, 1000 * 188 * 16U);
+  EXPECT_EQ(users.users_tokens, 1000 * 188 * 16U - 999 * 62 * 16U);
+  const auto alone = engine_memory(llama_8b(), StorageFormat::fp8_e4m3, 3000, host,
+                                   {.users = 7, .shared_tokens = 0});
+  EXPECT_EQ(alone.users_tokens, alone.users_tokens_apart);
+  EXPECT_EQ(engine_memory(llama_8b(), StorageFormat::fp8_e4m3, 3000, host).users_tokens, 0U);
 }
 
 TEST(CapacityTest, an_extent_and_a_segment_hold_whole_records_alone) {

@@ -7,7 +7,7 @@
 #include "daemon/config/host_memory.h"
 #include "engine_adapter/reference/cli/command.h"
 #include "engine_adapter/reference/cli/plan_trace.h"
-#include "engine_adapter/reference/model/weights/capacity.h"
+#include "engine_adapter/reference/model/weights/engine_memory.h"
 #include "engine_adapter/reference/model/weights/random_weights.h"
 
 namespace kvtier::engine::cli {
@@ -25,6 +25,11 @@ Examples:
     kvtier-engine plan --model DIR --socket /run/kvtier/kvtierd.sock --storage-format bf16 --json
   The same with twice the host memory, before kvtierd.toml is changed:
     kvtier-engine plan --model DIR --config /etc/kvtier/kvtierd.toml --host-tier 512GiB
+  Whether 70 billion weights fit on two GPUs of 80 GB, with contexts of 32,768 tokens, and how many:
+    kvtier-engine plan --random-weights llama-3.1-70b --context 32768 --gpus 2 --gpu-memory 80GB
+  What 1,000 users take whose requests of 3,000 tokens begin with the same 1,000:
+    kvtier-engine plan --random-weights llama-3.1-8b --context 3000 --gpu-memory 80GB \
+        --users 1000 --shared-tokens 1000
   What more memory or disk would buy for requests such as those of yesterday:
     kvtier-engine plan --model DIR --trace requests.jsonl --host-tier 128GiB --disk-tier 2TiB
 
@@ -42,6 +47,9 @@ struct PlanOptions {
   std::string config;
   std::string socket;
   std::array<std::string, kTiers> sizes;
+  std::string gpu_memory;
+  EngineHost host;
+  SharedUsers users;
   std::string trace;
   std::uint32_t trace_block_tokens = 0;  // 0: as its lengths say
   bool json = false;
@@ -61,9 +69,10 @@ void add_options(CLI::App& command, PlanOptions& o) {
   auto* from = command.add_option_group("model")->require_option(1);
   from->add_option("--model", o.directory,
                    "Directory with config.json; nothing else of it is read");
-  from->add_option("--random-weights", o.shape,
-                   "A shape: llama-3.1-8b, llama-3.2-1b, qwen2.5-7b, qwen3-8b, tiny, or a "
-                   "config.json");
+  from->add_option(
+      "--random-weights", o.shape,
+      "A shape: llama-3.1-8b, llama-3.1-70b, llama-3.2-1b, qwen2.5-7b, qwen3-8b, tiny, or a "
+      "config.json");
   command
       .add_option("--context", o.context, "Tokens of one request; 0: as many as the model takes")
       ->capture_default_str();
@@ -81,6 +90,38 @@ void add_options(CLI::App& command, PlanOptions& o) {
                     std::string("Size of the ") + name(tier) + " tier, such as 64GiB; 0: none")
         ->check(check_size);
   }
+  auto* gpu_memory =
+      command
+          .add_option("--gpu-memory", o.gpu_memory,
+                      "Memory of each GPU that the engine runs on, such as 80GB: what "
+                      "weights and activations take of it, and how much KV fits")
+          ->check(check_size);
+  command.add_option("--gpus", o.host.gpus, "GPUs that share the model")
+      ->check(CLI::Range(1U, 64U))
+      ->capture_default_str()
+      ->needs(gpu_memory);
+  command
+      .add_option("--memory-utilization", o.host.utilization,
+                  "The part of each GPU's memory that the engine may take")
+      ->check(CLI::Range(0.01, 1.0))
+      ->capture_default_str()
+      ->needs(gpu_memory);
+  command.add_option("--chunk-tokens", o.host.step_tokens, "Rows of a step")
+      ->check(CLI::Range(1U, 1U << 20))
+      ->capture_default_str()
+      ->needs(gpu_memory);
+  command.add_option("--weight-bits", o.host.weight_bits, "Of each weight as the GPUs hold it")
+      ->check(CLI::IsMember({4, 8, 16, 32}))
+      ->capture_default_str()
+      ->needs(gpu_memory);
+  auto* users =
+      command.add_option("--users", o.users.users, "That have a request of --context each")
+          ->check(CLI::Range(1U, 1U << 30))
+          ->needs(gpu_memory);
+  command
+      .add_option("--shared-tokens", o.users.shared_tokens,
+                  "Tokens that the users' requests begin with alike")
+      ->needs(users);
   auto* trace = command.add_option("--trace", o.trace,
                                    "Requests, as JSON lines: how many of their blocks would hit");
   command.add_option("--trace-block-tokens", o.trace_block_tokens, "Tokens of the trace's blocks")
@@ -161,7 +202,71 @@ Result<Cache> find_tiers(const PlanOptions& o) {
   return cache;
 }
 
-ctl::Json to_json(const CapacityPlan& plan, const ModelConfig& config, const Cache& cache) {
+std::optional<EngineMemory> memory_of(const PlanOptions& o, const CapacityPlan& plan,
+                                      const FormatPlan& format, const ModelConfig& config) {
+  if (o.host.gpu_bytes == 0) return std::nullopt;
+  return plan_engine_memory(config, format, plan.context_tokens, o.host, o.users);
+}
+
+ctl::Json to_json(const EngineMemory& memory, const PlanOptions& o) {
+  ctl::Json json{{"gpus", o.host.gpus},
+                 {"gpu_bytes", o.host.gpu_bytes},
+                 {"parameters", memory.parameters},
+                 {"weight_bytes", memory.weight_bytes},
+                 {"activation_bytes", memory.activation_bytes},
+                 {"kv_bytes", memory.kv_bytes},
+                 {"missing_bytes", memory.missing_bytes},
+                 {"token_bytes", memory.token_bytes},
+                 {"mha_token_bytes", memory.mha_token_bytes},
+                 {"tokens", memory.tokens},
+                 {"requests", memory.requests}};
+  if (o.users.users != 0) {
+    json["users"] = {{"users", o.users.users},
+                     {"shared_tokens", o.users.shared_tokens},
+                     {"tokens", memory.users_tokens},
+                     {"tokens_apart", memory.users_tokens_apart}};
+  }
+  return json;
+}
+
+std::string engine_table(const PlanOptions& o, const CapacityPlan& plan,
+                         const ModelConfig& config) {
+  ctl::Table table({{"FORMAT"},
+                    {"A TOKEN", true},
+                    {"AS MHA", true},
+                    {"LEFT FOR KV", true},
+                    {"TOKENS", true},
+                    {"REQUESTS", true}});
+  std::string users;
+  EngineMemory any;
+  for (const FormatPlan& format : plan.formats) {
+    const EngineMemory memory = any = *memory_of(o, plan, format, config);
+    table.add({name(format.format), ctl::human_bytes(memory.token_bytes),
+               ctl::human_bytes(memory.mha_token_bytes), ctl::human_bytes(memory.kv_bytes),
+               std::to_string(memory.tokens), std::to_string(memory.requests)});
+    if (o.users.users == 0) continue;
+    users += std::string(name(format.format)) + ": " + std::to_string(o.users.users) +
+             " users take " + std::to_string(memory.users_tokens) + " tokens, " +
+             std::to_string(memory.users_tokens_apart) + " if nothing were shared; " +
+             (memory.users_tokens <= memory.tokens
+                  ? "they fit.\n"
+                  : std::to_string(memory.tokens) +
+                        " fit at once: the others wait, or their blocks lie in the tiers.\n");
+  }
+  std::string text = std::to_string(o.host.gpus) + (o.host.gpus == 1 ? " GPU" : " GPUs") + " of " +
+                     ctl::human_bytes(o.host.gpu_bytes) + "; on each " +
+                     ctl::human_bytes(any.weight_bytes) + " of weights (" +
+                     std::to_string(any.parameters) + " of them in all) and " +
+                     ctl::human_bytes(any.activation_bytes) + " of activations.\n";
+  if (any.missing_bytes != 0) {
+    return text + "The engine does not fit: " + ctl::human_bytes(any.missing_bytes) +
+           " are missing on each. Give more GPUs, or weights of fewer bits.\n";
+  }
+  return text + "\n" + table.text() + (users.empty() ? "" : "\n" + users);
+}
+
+ctl::Json to_json(const PlanOptions& o, const CapacityPlan& plan, const ModelConfig& config,
+                  const Cache& cache) {
   ctl::Json json{{"attention", plan.attention},
                  {"layers", config.layers},
                  {"heads", config.heads},
@@ -178,6 +283,7 @@ ctl::Json to_json(const CapacityPlan& plan, const ModelConfig& config, const Cac
                   {"block_bytes", format.block_bytes},
                   {"request_bytes", format.request_bytes},
                   {"tiers", ctl::Json::array()}};
+    if (const auto memory = memory_of(o, plan, format, config)) one["engine"] = to_json(*memory, o);
     for (const TierRoom& room : format.tiers) {
       one["tiers"].push_back({{"tier", name(room.tier)},
                               {"capacity_bytes", room.capacity_bytes},
@@ -228,14 +334,17 @@ std::string index_note(const CapacityPlan& plan, const Cache& cache) {
          " blocks, fewer than a tier has room for: raise [index] blocks_max in kvtierd.toml.\n";
 }
 
-std::string to_text(const CapacityPlan& plan, const ModelConfig& config, const Cache& cache) {
+std::string to_text(const PlanOptions& o, const CapacityPlan& plan, const ModelConfig& config,
+                    const Cache& cache) {
   std::string text = std::to_string(config.layers) + " layers, " + plan.attention + " with " +
                      std::to_string(config.kv_heads) + " KV heads for " +
                      std::to_string(config.heads) + " heads of " + std::to_string(config.head_dim) +
                      "; a request of " + std::to_string(plan.context_tokens) + " tokens has " +
                      std::to_string(plan.blocks_per_request) + " whole blocks of " +
                      std::to_string(kBlockTokens) + ".\n\n" + sizes_table(plan);
+  if (o.host.gpu_bytes != 0) text += "\n" + engine_table(o, plan, config);
   if (plan.formats.front().tiers.empty()) {
+    if (o.host.gpu_bytes != 0) return text;
     return text + "\nNo tiers: give --config, --socket, or sizes such as --host-tier 64GiB.\n";
   }
   return text + "\n" + tiers_table(plan) + index_note(plan, cache);
@@ -256,7 +365,9 @@ Result<TracePlan> plan_of_trace(const PlanOptions& o, const FormatPlan& format,
                     bytes_of(Tier::host), bytes_of(Tier::disk));
 }
 
-int plan(const PlanOptions& o) {
+int plan(const PlanOptions& given) {
+  PlanOptions o = given;
+  if (!o.gpu_memory.empty()) o.host.gpu_bytes = parse_size(o.gpu_memory).value();
   const auto config = read_model(o);
   if (!config) return fail(config.error());
   const auto cache = find_tiers(o);
@@ -276,11 +387,11 @@ int plan(const PlanOptions& o) {
     of_trace = std::move(*replayed);
   }
   if (o.json) {
-    ctl::Json json = to_json(*planned, *config, *cache);
+    ctl::Json json = to_json(o, *planned, *config, *cache);
     if (of_trace) json["trace"] = to_json(*of_trace);
     std::puts(json.dump(2).c_str());
   } else {
-    std::string text = to_text(*planned, *config, *cache);
+    std::string text = to_text(o, *planned, *config, *cache);
     if (of_trace) text += "\n" + to_text(*of_trace);
     std::fputs(text.c_str(), stdout);
   }
