@@ -40,7 +40,7 @@ class Waiting final : public engine::RequestListener {
 
 class BatchedEngine : public testing::Test {
  protected:
-  BatchedEngine()
+  explicit BatchedEngine(const engine::SchedulerOptions& options = {})
       : model_(engine::test::TestModel::make_small()),
         reference_(*model_, kFormat),
         engine_(*model_, kFormat, kChunkTokens, kPages) {
@@ -52,8 +52,8 @@ class BatchedEngine : public testing::Test {
     spaces_ = std::make_unique<engine::CacheSpaces>(engine_.ns, client_);
     KVTIER_CHECK(spaces_->space("").has_value());
     KVTIER_CHECK(client_->flush(give_up).has_value());
-    scheduler_ = std::make_unique<engine::Scheduler>(engine_.llama, *engine_.pool, *spaces_,
-                                                     engine::SchedulerOptions{});
+    scheduler_ =
+        std::make_unique<engine::Scheduler>(engine_.llama, *engine_.pool, *spaces_, options);
   }
 
   struct Asked {
@@ -71,6 +71,9 @@ class BatchedEngine : public testing::Test {
     return asked;
   }
 
+  // Answers stay the same with a daemon killed in the middle and requests cancelled.
+  void campaign();
+
   std::unique_ptr<engine::test::TestModel> model_;
   ReferenceEngine reference_;
   DaemonProcess daemon_;
@@ -80,8 +83,7 @@ class BatchedEngine : public testing::Test {
   std::unique_ptr<engine::Scheduler> scheduler_;
 };
 
-TEST_F(BatchedEngine,
-       answers_stay_the_same_with_a_daemon_killed_in_the_middle_and_requests_cancelled) {
+void BatchedEngine::campaign() {
   SharedPrompts prompts(model_->config.vocab_size, 8, 11);
   std::vector<Asked> all;
   // Whether answers grow past the pool together depends on their turns: more rounds until they
@@ -110,6 +112,22 @@ TEST_F(BatchedEngine,
   const auto metrics = scheduler_->metrics();
   EXPECT_GT(metrics.local_hits, 0U);
   EXPECT_GT(metrics.preemptions, 0U);
+}
+
+TEST_F(BatchedEngine,
+       answers_stay_the_same_with_a_daemon_killed_in_the_middle_and_requests_cancelled) {
+  campaign();
+}
+
+class SpeculatingEngine : public BatchedEngine {
+ protected:
+  SpeculatingEngine() : BatchedEngine({.speculation = {.proposals_max = 8}}) {}
+};
+
+TEST_F(SpeculatingEngine, answers_stay_those_of_plain_decoding_without_a_cache) {
+  campaign();
+  EXPECT_GT(scheduler_->metrics().tokens_accepted, 0U);
+  EXPECT_GT(scheduler_->metrics().tokens_proposed, scheduler_->metrics().tokens_accepted);
 }
 
 TEST_F(BatchedEngine, a_pool_too_small_parks_in_the_daemon_and_computes_nothing_twice) {

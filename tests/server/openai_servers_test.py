@@ -55,6 +55,37 @@ class BusyServerTest(unittest.TestCase):
             self.assertEqual(server.stop(), 0)
 
 
+class SpeculatingServerTest(unittest.TestCase):
+    def test_answers_are_those_of_a_server_that_proposes_nothing(self):
+        text = (ARGUMENTS.model / "heldout.txt").read_text()[:3000]
+        asked = [{"max_tokens": 200}, {"max_tokens": 60, "stop": ["the "]}, {"max_tokens": 120, "stop": [". T", "\n\n"]},
+                 {"max_tokens": 50, "temperature": 0.7, "seed": 5, "n": 3}, {"max_tokens": 40, "logprobs": 3},
+                 {"max_tokens": 30, "n": 2, "extra_body": {"use_beam_search": True, "best_of": 3}},
+                 {"max_tokens": 20, "echo": True, "logprobs": 1}]
+
+        def answers(*options):
+            server = Server(*options)
+            try:
+                client = server.client()
+                plain = [client.completions.create(model="docs", prompt=text, **{"temperature": 0, **each}) for each in asked]
+                stream = client.completions.create(model="docs", prompt=text, temperature=0, stream=True, max_tokens=80,
+                                                   stream_options={"include_usage": True})
+                streamed = [(choice.text, choice.finish_reason) for chunk in stream for choice in chunk.choices]
+                told = [([choice.model_dump() for choice in each.choices], each.usage.completion_tokens) for each in plain]
+                told.append("".join(text for text, _ in streamed))
+                return told, server.metric("vllm:spec_decode_num_draft_tokens_total"), \
+                    server.metric("vllm:spec_decode_num_accepted_tokens_total")
+            finally:
+                self.assertEqual(server.stop(), 0)
+
+        plain, proposed, _ = answers()
+        self.assertEqual(proposed, 0)
+        speculated, proposed, accepted = answers("--speculate", "ngram")
+        self.assertEqual(plain, speculated)
+        self.assertGreater(accepted, 100)
+        self.assertGreater(proposed, accepted)
+
+
 class DrainTest(unittest.TestCase):
     """What happens to answers under way when the server is asked to end."""
 

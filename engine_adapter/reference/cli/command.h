@@ -12,6 +12,7 @@
 #include "engine_adapter/reference/model/instance.h"
 #include "engine_adapter/reference/model/weights/capacity.h"
 #include "engine_adapter/reference/model/weights/loaded_model.h"
+#include "engine_adapter/reference/scheduler/scheduler_options.h"
 
 namespace kvtier::engine::cli {
 
@@ -52,10 +53,18 @@ struct ModelOptions {
 // Tells what a person should know of the model.
 void say_notes(const LoadedModel& loaded);
 void add_context_option(CLI::App& command, std::uint32_t& context_max);
+// Refuses, as usage, what is not a way to propose tokens.
+inline std::string check_speculation(const std::string& text) {
+  const auto options = SpeculationOptions::parse(text);
+  return options ? std::string{} : options.error().message;
+}
+
 // --device.
 void add_device_option(CLI::App& command, std::string& device);
 // --storage-format, of one format.
 void add_storage_format_option(CLI::App& command, std::string& format);
+// --speculate.
+void add_speculate_option(CLI::App& command, std::string& speculate);
 void add_pool_tokens_option(CLI::App& command, std::uint32_t& pool_tokens);
 
 // Adds a command to `app`, which outlives this call: `add_options` gives it its options, and `run`

@@ -29,6 +29,7 @@ struct GenerateOptions {
   std::uint32_t repeat = 1;
   LoadPolicy load_policy = LoadPolicy::always_load;
   bool no_cache = false;
+  std::string speculate;
   bool add_bos = false;
   bool json = false;
   bool flush = false;
@@ -81,6 +82,7 @@ void add_options(CLI::App& command, GenerateOptions& o) {
                   "Prompt tokens computed at once; 0: 512 on the CPU, 8192 on a GPU")
       ->check(CLI::Range(0U, 1U << 16))
       ->capture_default_str();
+  add_speculate_option(command, o.speculate);
   add_pool_tokens_option(command, o.pool_tokens);
   command
       .add_option("--deadline-ms", o.deadline_ms,
@@ -180,7 +182,8 @@ int generate(const GenerateOptions& o) {
   if (!connection) return fail(connection.error());
 
   Generator generator(*instance->model, *instance->pool, id_of(instance->ns),
-                      connection->cache.get(), o.load_policy);
+                      connection->cache.get(), o.load_policy,
+                      SpeculationOptions::parse(o.speculate).value());
   const GenerateRequest request{.prompt = *prompt,
                                 .tokens_max = o.tokens_max,
                                 .sampling = o.sampling,

@@ -44,6 +44,8 @@ Json to_json(const RunReport& report) {
           {"reused_tokens", result.reused_tokens},
           {"reused", tiers},
           {"source", source_of(result)},
+          {"proposed_tokens", result.proposed_tokens},
+          {"accepted_tokens", result.accepted_tokens},
           {"first_token_ms", milliseconds(result.first_token)},
           {"total_ms", milliseconds(result.total)},
           {"tokens", result.tokens},

@@ -25,6 +25,7 @@ struct ServeOptions {
   std::uint32_t handoff_deadline_ms = 30'000;
   server::Role role = server::Role::both;
   bool no_cache = false;
+  std::string speculate;
   server::HttpOptions http;
   SchedulerOptions scheduler;
 };
@@ -108,6 +109,7 @@ void add_options(CLI::App& command, ServeOptions& o) {
                   "of any step")
       ->check(CLI::Range(0U, 1U << 16))
       ->capture_default_str();
+  add_speculate_option(command, o.speculate);
   add_pool_tokens_option(command, o.pool_tokens);
   command
       .add_option("--deadline-ms", o.deadline_ms,
@@ -199,7 +201,9 @@ int serve(const ServeOptions& o) {
                                             .chunk_tokens = o.chunk_tokens});
   if (!instance) return fail(instance.error());
   if (parse_device(o.device).value().cuda) (*loaded)->let_go_of_weights();
-  if (const auto valid = o.scheduler.validate(); !valid) return fail(valid.error());
+  SchedulerOptions scheduling = o.scheduler;
+  scheduling.speculation = SpeculationOptions::parse(o.speculate).value();
+  if (const auto valid = scheduling.validate(); !valid) return fail(valid.error());
   const auto client = connect(o);
   if (!client) return fail(client.error());
 

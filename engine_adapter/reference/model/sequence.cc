@@ -117,6 +117,21 @@ void Sequence::truncate(std::uint32_t blocks) noexcept {
   KVTIER_CHECK(blocks <= blocks_complete());
   tokens_.resize(std::size_t{blocks} * layout_.block_tokens);
   keys_.resize(blocks);
+  release_pages(blocks);
+}
+
+void Sequence::take_back(std::uint32_t tokens) noexcept {
+  const std::uint32_t block_tokens = layout_.block_tokens;
+  KVTIER_CHECK(tokens <= length() && length() - tokens < block_tokens);
+  const bool reopens = tokens / block_tokens < blocks_complete() && tokens % block_tokens != 0;
+  // The block behind it had the other exact page, if it was begun.
+  if (reopens && length() % block_tokens != 0) open_ = 1 - open_;
+  tokens_.resize(tokens);
+  keys_.resize(blocks_complete());
+  release_pages(blocks_for(tokens, block_tokens));
+}
+
+void Sequence::release_pages(std::uint32_t blocks) noexcept {
   while (pages_.size() > blocks) {
     if (pages_.back()) pool_.release(*pages_.back());
     pages_.pop_back();

@@ -52,6 +52,10 @@ class Sequence {
   void adopt(std::span<const Token> tokens, const Key& key);
   // Forgets everything after the first `blocks` complete blocks.
   void truncate(std::uint32_t blocks) noexcept;
+  // Takes back what was appended after the first `tokens` tokens: fewer tokens than a block has. A
+  // block that is open again has its exact values still, so it was not filled by one step alone.
+  // Pages behind it go back to the pool.
+  void take_back(std::uint32_t tokens) noexcept;
 
   // Becomes, empty as it is, what `other` is; complete blocks are shared, the open one is copied on
   // `stream`. Errors: no_space.
@@ -68,12 +72,15 @@ class Sequence {
   // Appends `tokens`, whose KV the step at hand puts in all layers, and makes the keys of the
   // blocks they complete. The model brings write_header() of those into their records.
   void append(std::span<const Token> tokens);
+  // Of a complete block; that of the one before it is its parent.
+  const Key& key(std::uint32_t block) const noexcept { return keys_[block]; }
   // Header and proof of a complete block, into host memory of layout().header_bytes at least.
   void write_header(std::uint32_t block, std::span<std::byte> to) const;
 
  private:
   Result<void> make_exact();
   void push_key(std::uint32_t block);
+  void release_pages(std::uint32_t blocks) noexcept;
 
   PagePool& pool_;
   const RecordLayout& layout_;

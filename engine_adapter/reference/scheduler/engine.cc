@@ -27,9 +27,10 @@ Engine::Engine(Model& model, PagePool& pool, LeaseWorker& worker, const Schedule
       parking_(model, pool, requests_, worker, metrics_),
       room_(pool, store_, requests_, parking_),
       answers_(model.config(), requests_, branches_, metrics_),
-      chooser_(model, pool, requests_, room_, parking_, parts_.step_tokens,
+      speculation_(options.speculation, model.config(), room_, metrics_),
+      chooser_(model, pool, requests_, room_, parking_, speculation_, parts_.step_tokens,
                options.tokens_beside_answers),
-      steps_(parts_, requests_, parking_, answers_) {}
+      steps_(parts_, requests_, parking_, answers_, speculation_) {}
 
 Engine::~Engine() {
   cancel_all();

@@ -5,7 +5,7 @@
 //   Admission     who is given pages next; ExactPages: those of open blocks
 //   PageRoom      pages for those that run; Parking: who gives theirs up keeps what it has
 //   StepChooser   what a step computes; Steps: runs it, and gives everybody what came of it
-//   Answers       tokens, further branches, ends
+//   Answers       tokens, further branches, ends; Speculation: what may come next in them
 //
 // Order and progress. Requests get pages in the order of the fair queue, none before the one in
 // front of it. Those with pages have an order, too (LiveRequest::goes_before): one that needs a
@@ -83,6 +83,7 @@ class Engine {
   Parking parking_;
   PageRoom room_;
   Answers answers_;
+  Speculation speculation_;
   StepChooser chooser_;
   Steps steps_;
 };

@@ -25,12 +25,12 @@ struct Listener final : RequestListener {
 }  // namespace
 
 Generator::Generator(Model& model, PagePool& pool, const NamespaceId& ns, Cache* cache,
-                     LoadPolicy policy)
+                     LoadPolicy policy, const SpeculationOptions& speculation)
     : model_(model),
       pool_(pool),
       ns_(ns),
       cache_(cache, [](Cache*) {}),
-      options_{.keep_pages = false, .load_policy = policy},
+      options_{.keep_pages = false, .load_policy = policy, .speculation = speculation},
       engine_(std::make_unique<Engine>(model, pool, leases_, options_)) {}
 
 Generator::~Generator() = default;
@@ -69,6 +69,8 @@ Result<GenerateResult> Generator::generate(const GenerateRequest& request,
   result.reused_tokens = all.usage.cached();
   for (std::size_t i = 0; i < kTiersWithRemote; ++i)
     result.reused_by_tier[i] = all.usage.cached_tiers[i];
+  result.proposed_tokens = all.usage.proposed_tokens;
+  result.accepted_tokens = all.usage.accepted_tokens;
   result.plan = all.plan;
   result.first_token = all.first_token;
   result.total = all.total;

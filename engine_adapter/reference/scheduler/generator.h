@@ -30,6 +30,8 @@ struct GenerateResult {
   FinishReason finish = FinishReason::tokens_max;
   std::uint32_t reused_tokens = 0;
   std::array<std::uint32_t, kTiersWithRemote> reused_by_tier{};  // tokens
+  std::uint32_t proposed_tokens = 0;
+  std::uint32_t accepted_tokens = 0;  // of those
   LoadPlan plan;
   std::chrono::nanoseconds first_token{};  // from the start of generate() to the first token chosen
   std::chrono::nanoseconds total{};
@@ -40,7 +42,7 @@ class Generator {
   // All outlive the generator; `cache`, which is of namespace `ns`, may be null. Nothing is kept in
   // the engine's pages from one request to the next.
   Generator(Model& model, PagePool& pool, const NamespaceId& ns, Cache* cache,
-            LoadPolicy policy = LoadPolicy::automatic);
+            LoadPolicy policy = LoadPolicy::automatic, const SpeculationOptions& speculation = {});
   ~Generator();
 
   // `on_token` sees each token as soon as it is chosen. Returns once the request's blocks have gone

@@ -20,6 +20,12 @@ inline constexpr std::uint32_t kTopLogprobsMax = 20;
 inline constexpr std::size_t kToldBytesMax = std::size_t{64} << 20;
 inline constexpr std::uint32_t kToldRowsMax = 1024;
 inline constexpr std::uint32_t kStopTokensMax = 256;
+// Tokens proposed for an answer in one step: with the one that is certain fewer than a block has,
+// so that they can be taken back (Sequence::take_back).
+inline constexpr std::uint32_t kProposalsMax = 14;
+inline constexpr std::uint32_t kProposalsUsual = 8;
+// Of a step's rows this part may be proposals; the rest is for prompts.
+inline constexpr std::uint32_t kProposedPart = 4;
 inline constexpr std::uint32_t kRunningMax = 4096;
 inline constexpr std::uint32_t kWaitingMax = 1U << 20;
 // Clients whose share is remembered while they ask for nothing.

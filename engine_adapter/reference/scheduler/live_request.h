@@ -9,6 +9,7 @@
 #include "engine_adapter/reference/model/sequence.h"
 #include "engine_adapter/reference/scheduler/prefix/prefix_fill.h"
 #include "engine_adapter/reference/scheduler/request.h"
+#include "engine_adapter/reference/scheduler/speculation/proposal_state.h"
 
 namespace kvtier::engine {
 
@@ -22,7 +23,8 @@ struct Branch {
   std::unique_ptr<Sequence> sequence;  // none while parked
   std::unique_ptr<PrefixFill> fill;    // goes before the sequence
   Sampler sampler;
-  std::optional<double> unit;  // drawn for the next token, which may be computed more than once
+  std::vector<double> units;  // drawn for the next tokens, which may be computed more than once
+  ProposalState proposals;
   Answer answer;
   bool ended = false;
 
@@ -36,6 +38,15 @@ struct Branch {
   std::vector<std::byte> open_values;
   std::optional<Lease> hold;
   std::shared_ptr<LeaseTicket> hold_ticket;
+
+  // The draw of the next token, and of those `ahead` of it. Whoever takes the next one uses it up.
+  double unit(std::size_t ahead = 0) {
+    while (units.size() <= ahead) units.push_back(sampler.draw());
+    return units[ahead];
+  }
+  void use_unit() {
+    if (!units.empty()) units.erase(units.begin());
+  }
 
   // The tokens that the next step would feed.
   std::uint32_t pending() const noexcept {

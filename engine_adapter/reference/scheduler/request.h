@@ -96,6 +96,8 @@ struct Usage {
   // Computed a second time, after the request had been parked and the cache had lost them.
   std::uint32_t recomputed_tokens = 0;
   std::uint32_t parked = 0;  // how often
+  std::uint32_t proposed_tokens = 0;
+  std::uint32_t accepted_tokens = 0;  // of those
 
   std::uint32_t cached() const noexcept {
     std::uint32_t sum = cached_local;

@@ -1,6 +1,7 @@
 #include "engine_adapter/reference/scheduler/request_check.h"
 
 #include <algorithm>
+#include <charconv>
 #include <string>
 
 #include "engine_adapter/reference/scheduler/limits.h"
@@ -79,7 +80,28 @@ Result<void> SchedulerOptions::validate() const {
   if (running_max == 0 || running_max > kRunningMax) {
     return invalid("running_max must be from 1 to " + std::to_string(kRunningMax));
   }
+  if (speculation.proposals_max > kProposalsMax) {
+    return invalid("proposals_max must be at most " + std::to_string(kProposalsMax));
+  }
   return {};
+}
+
+Result<SpeculationOptions> SpeculationOptions::parse(const std::string& text) {
+  if (text.empty()) return SpeculationOptions{};
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  SpeculationOptions options{.proposals_max = kProposalsUsual};
+  if (colon < text.size()) {
+    const char* const end = text.data() + text.size();
+    const auto [at, error] = std::from_chars(text.data() + colon + 1, end, options.proposals_max);
+    if (error != std::errc() || at != end) options.proposals_max = 0;
+  }
+  const bool in_range = options.proposals_max > 0 && options.proposals_max <= kProposalsMax;
+  if (text.substr(0, colon) != "ngram" || !in_range) {
+    return invalid("\"" + text +
+                   "\" is no way to propose tokens: give ngram, or ngram:N with N from 1 to " +
+                   std::to_string(kProposalsMax));
+  }
+  return options;
 }
 
 Result<void> check_request(const Request& request, const Model& model, const PagePool& pool,

@@ -56,8 +56,11 @@ struct SchedulerMetrics {
   std::uint64_t handoffs = 0;              // requests that awaited blocks of another engine
   std::uint64_t handoffs_given_up = 0;     // of those, what did not come in time was computed
   std::uint64_t blocks_offered_again = 0;  // that the cache did not take at first
-  std::uint64_t tokens_computed = 0;       // rows of steps
+  std::uint64_t tokens_computed = 0;       // rows of steps, but for proposals that were wrong
   std::uint64_t tokens_recomputed = 0;     // of those, known before to a request that was parked
+  std::uint64_t drafts = 0;                // times that tokens were proposed for an answer
+  std::uint64_t tokens_proposed = 0;
+  std::uint64_t tokens_accepted = 0;  // of those
   std::uint64_t preemptions = 0;
   std::array<std::uint64_t, 2> parked_for{};  // of those, by ParkedFor
   std::uint64_t resumptions = 0;

@@ -17,6 +17,17 @@ enum class LoadPolicy : std::uint8_t {
   always_both,
 };
 
+// Tokens of an answer are proposed and computed in one step; those that the model chooses itself
+// are kept. So answers are what they are without, and the fewer steps the more was right.
+struct SpeculationOptions {
+  std::uint32_t proposals_max = 0;  // for an answer in a step; 0: nothing is proposed
+
+  // "ngram" or "ngram:N": proposed is what followed the last tokens where they came before in
+  // prompt and answer, N (1 to kProposalsMax, or kProposalsUsual) tokens of it. Errors: invalid,
+  // with what may be said.
+  static Result<SpeculationOptions> parse(const std::string& text);
+};
+
 struct SchedulerOptions {
   // Rows of a step: one for each answer under way, then prompts' chunks. 0: the model's rows_max().
   std::uint32_t step_tokens = 0;
@@ -34,6 +45,7 @@ struct SchedulerOptions {
   LoadPolicy load_policy = LoadPolicy::automatic;
   // Hears what an operator should know, a line at a time, on the scheduler's thread; may be null.
   std::function<void(const std::string&)> tell{};
+  SpeculationOptions speculation{};
 
   // Of a step of a model that takes `rows_max`.
   std::uint32_t step_rows(std::uint32_t rows_max) const noexcept {

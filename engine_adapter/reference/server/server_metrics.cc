@@ -67,6 +67,11 @@ void write_vllm(const SchedulerMetrics& m, const std::string& labels, std::strin
           external_hits);
   counter("vllm:prompt_tokens_total", "Prompt tokens", m.prompt_tokens);
   counter("vllm:generation_tokens_total", "Tokens chosen", m.completion_tokens);
+  counter("vllm:spec_decode_num_drafts_total", "Times that tokens were proposed for an answer",
+          m.drafts);
+  counter("vllm:spec_decode_num_draft_tokens_total", "Tokens proposed", m.tokens_proposed);
+  counter("vllm:spec_decode_num_accepted_tokens_total", "Of those, tokens that were right",
+          m.tokens_accepted);
   counter("vllm:num_preemptions_total", "Requests parked to make room", m.preemptions);
 }
 

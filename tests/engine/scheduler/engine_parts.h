@@ -59,8 +59,9 @@ struct EngineParts {
   Parking parking{own.llama, pool, requests, leases, metrics};
   PageRoom room{pool, store, requests, parking};
   Answers answers{own.llama.config(), requests, branches, metrics};
-  StepChooser chooser{own.llama, pool, requests, room, parking, kPartsStep, 0};
-  Steps steps{parts, requests, parking, answers};
+  Speculation speculation{options.speculation, own.llama.config(), room, metrics};
+  StepChooser chooser{own.llama, pool, requests, room, parking, speculation, kPartsStep, 0};
+  Steps steps{parts, requests, parking, answers, speculation};
   std::vector<std::shared_ptr<Collected>> told;  // by the requests, as they were added
   std::uint64_t next_id = 1;
 };

@@ -9,7 +9,7 @@ void Answers::take_chosen(std::span<const BranchInput> inputs, std::span<const c
     if (!input.chooses || good[i] == 0) continue;
     if (!input.live->forked) requests_.note_cached(*input.live, false);
     input.live->forked = true;
-    input.branch->unit.reset();
+    input.branch->use_unit();
     if (input.live->request.tokens_max == 0) {
       end_without_tokens(*input.live);
       continue;
@@ -26,6 +26,11 @@ void Answers::take_told(std::span<const BranchInput> inputs, std::span<const cha
     LiveRequest& live = *inputs[i].live;
     Branch& branch = *inputs[i].branch;
     const bool chooses = inputs[i].chooses;
+    if (!inputs[i].fed.empty()) {
+      if (good[i] != 0) take_proposed(live, branch, told.subspan(row, inputs[i].tokens));
+      row += inputs[i].told;
+      continue;
+    }
     // All beams of a request are next to each other.
     std::vector<RowAnswer*> rows;
     bool all_good = true;
@@ -42,6 +47,15 @@ void Answers::take_told(std::span<const BranchInput> inputs, std::span<const cha
       take(++i);
     }
     if (all_good && chooses) take_rows(live, branch, rows);
+  }
+}
+
+// Of rows whose tokens were right, each chose the next one's token.
+void Answers::take_proposed(LiveRequest& live, Branch& branch, std::span<RowAnswer> rows) {
+  for (RowAnswer& row : rows) {
+    if (branch.ended) return;
+    RowAnswer* const one = &row;
+    take_rows(live, branch, {&one, 1});
   }
 }
 
@@ -71,8 +85,11 @@ void Answers::take_rows(LiveRequest& live, Branch& branch, std::span<RowAnswer* 
   RowAnswer& row = *rows.front();
   for (std::size_t i = 0; i < row.chosen.size(); ++i) {
     Branch& each = is_first ? *live.branches[i] : branch;
-    if (i > 0) each.sampler.draw();  // as its question did
-    each.unit.reset();
+    if (i > 0) {
+      each.sampler.draw();  // as its question did
+    } else {
+      each.use_unit();
+    }
     ChosenToken chosen{row.chosen[i].token, row.chosen[i].logprob, {}};
     if (live.request.top_logprobs > 0) chosen.top = row.likeliest;
     take_token(live, each, std::move(chosen));

@@ -40,6 +40,7 @@ class Answers {
                  std::span<RowAnswer> told);
 
  private:
+  void take_proposed(LiveRequest& live, Branch& branch, std::span<RowAnswer> rows);
   void take_prompt(LiveRequest& live, const Branch& branch, std::span<RowAnswer> answers);
   void take_rows(LiveRequest& live, Branch& branch, std::span<RowAnswer* const> rows);
   void take_token(LiveRequest& live, Branch& branch, ChosenToken chosen);

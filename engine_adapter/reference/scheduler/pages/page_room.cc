@@ -55,4 +55,13 @@ bool PageRoom::reserve(LiveRequest& live, Branch& branch, std::uint32_t tokens) 
   return true;
 }
 
+bool PageRoom::reserve_idle(LiveRequest& live, Branch& branch, std::uint32_t tokens) {
+  const Sequence& sequence = *branch.sequence;
+  const std::size_t blocks = blocks_of(sequence.length() + tokens, pool_.layout().block_tokens);
+  while (sequence.records().size() + pool_.pages_free() < blocks) {
+    if (!store_.give_up_one()) return false;
+  }
+  return reserve(live, branch, tokens);
+}
+
 }  // namespace kvtier::engine

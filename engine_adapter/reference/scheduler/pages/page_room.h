@@ -29,6 +29,8 @@ class PageRoom {
   // The same for the branch's next `tokens` tokens, and takes the pages: the sequence has them when
   // this returns true, each to itself. False, too, where `live` has failed.
   bool reserve(LiveRequest& live, Branch& branch, std::uint32_t tokens);
+  // The same with pages that nobody uses; parks nobody.
+  bool reserve_idle(LiveRequest& live, Branch& branch, std::uint32_t tokens);
 
  private:
   LiveRequest* victim_of(const LiveRequest& live) const;

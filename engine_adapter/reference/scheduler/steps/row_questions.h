@@ -19,8 +19,7 @@ class RowQuestions {
   static bool concern(const BranchInput& input) noexcept;
 
   void clear();
-  // Adds the questions about the rows of `input`, and says in it how many there are. What it
-  // chooses with has been drawn (Branch::unit).
+  // Adds the questions about the rows of `input`, and says in it how many there are.
   void add(BranchInput& input);
 
   std::span<const RowQuestion> questions() const noexcept { return questions_; }

@@ -10,12 +10,13 @@ namespace kvtier::engine {
 using State = LiveRequest::State;
 
 StepChooser::StepChooser(const Model& model, const PagePool& pool, LiveRequests& requests,
-                         PageRoom& room, Parking& parking, std::uint32_t step_tokens,
-                         std::uint32_t beside_answers)
+                         PageRoom& room, Parking& parking, Speculation& speculation,
+                         std::uint32_t step_tokens, std::uint32_t beside_answers)
     : model_(model),
       requests_(requests),
       room_(room),
       parking_(parking),
+      speculation_(speculation),
       block_tokens_(pool.layout().block_tokens),
       step_tokens_(step_tokens),
       beside_answers_(beside_answers == 0 ? step_tokens : beside_answers),
@@ -27,7 +28,11 @@ std::vector<BranchInput> StepChooser::choose() {
   std::vector<BranchInput> inputs;
   std::uint32_t budget = step_tokens_;
   add_answers(inputs, budget);
-  if (!inputs.empty()) budget = std::min(budget, beside(inputs.size()));
+  if (!inputs.empty()) {
+    const std::uint32_t rows = std::min({budget, step_tokens_ / kProposedPart, told_rows_max_});
+    const std::uint32_t proposed = speculation_.propose(inputs, rows);
+    budget = std::min(budget - proposed, beside(inputs.size() + proposed));
+  }
   add_prompts(inputs, budget);
   // Who was parked for one that came later in this step computes nothing.
   std::erase_if(inputs,

@@ -1,5 +1,5 @@
-// What the next step computes: a row for every answer under way, then chunks of prompts, in the
-// clients' turns. Owned by the engine.
+// What the next step computes: a row for every answer under way and rows for what is proposed to
+// come next in it, then chunks of prompts, in the clients' turns. Owned by the engine.
 //
 // Every input that is chosen belongs to a request that runs, and has its pages. Beams of one
 // request go on together or not at all.
@@ -14,6 +14,7 @@
 #include "engine_adapter/reference/scheduler/live_requests.h"
 #include "engine_adapter/reference/scheduler/pages/page_room.h"
 #include "engine_adapter/reference/scheduler/pages/parking.h"
+#include "engine_adapter/reference/scheduler/speculation/speculation.h"
 #include "engine_adapter/reference/scheduler/steps/branch_input.h"
 
 namespace kvtier::engine {
@@ -23,7 +24,8 @@ class StepChooser {
   // All outlive it. `step_tokens`: rows of a step; `beside_answers`: of one with prompts and
   // answers, 0 for no other bound.
   StepChooser(const Model& model, const PagePool& pool, LiveRequests& requests, PageRoom& room,
-              Parking& parking, std::uint32_t step_tokens, std::uint32_t beside_answers);
+              Parking& parking, Speculation& speculation, std::uint32_t step_tokens,
+              std::uint32_t beside_answers);
   StepChooser(const StepChooser&) = delete;
   StepChooser& operator=(const StepChooser&) = delete;
 
@@ -43,6 +45,7 @@ class StepChooser {
   LiveRequests& requests_;
   PageRoom& room_;
   Parking& parking_;
+  Speculation& speculation_;
   const std::uint32_t block_tokens_;
   const std::uint32_t step_tokens_;
   const std::uint32_t beside_answers_;

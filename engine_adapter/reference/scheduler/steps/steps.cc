@@ -29,13 +29,13 @@ void Steps::run_part(std::span<BranchInput> inputs, bool telling) {
     Branch& branch = *input.branch;
     Sequence& sequence = *branch.sequence;
     input.begin = sequence.length();
-    if (input.chooses && !branch.unit) branch.unit = branch.sampler.draw();
-    choices.push_back({branch.sampler.options(), branch.unit.value_or(0)});
+    choices.push_back({branch.sampler.options(), input.chooses ? branch.unit() : 0});
     if (input.chooses) ++choosing;
     if (telling) asked_.add(input);
+    const std::span<const Token> known(branch.tokens);
     steps.push_back(
         {.sequence = &sequence,
-         .tokens = std::span<const Token>(branch.tokens).subspan(sequence.length(), input.tokens),
+         .tokens = input.fed.empty() ? known.subspan(sequence.length(), input.tokens) : input.fed,
          .logit_rows = telling         ? input.told
                        : input.chooses ? 1U
                                        : 0U,
@@ -60,12 +60,23 @@ void Steps::run_part(std::span<BranchInput> inputs, bool telling) {
   if (!done) return give_way(inputs, done.error());
   const bool waited = telling || choosing > 0 || !model_.stream();
   measure(inputs, waited, begun);
+  if (telling) take_back_wrong(inputs);
   std::vector<char> good;
   for (BranchInput& input : inputs) good.push_back(settle(input, waited) ? 1 : 0);
   if (telling) {
     answers_.take_told(inputs, good, asked_.answers());
   } else if (choosing > 0) {
     answers_.take_chosen(inputs, good, chosen_);
+  }
+}
+
+// Before anything is known of the step but its tokens: what was wrong was never there.
+void Steps::take_back_wrong(std::span<BranchInput> inputs) {
+  std::size_t row = 0;
+  for (BranchInput& input : inputs) {
+    const auto told = asked_.answers().subspan(row, input.told);
+    row += input.told;
+    if (!input.fed.empty()) speculation_.keep(input, told);
   }
 }
 
@@ -151,7 +162,12 @@ void Steps::offer_new(LiveRequest& live, Branch& branch) {
     std::vector<PageId> pages;
     for (std::uint32_t block = range.first; block < range.end; ++block) {
       pages.push_back(*sequence.page(block));
-      store_.add(branch.fill->name(block), pages.back());
+      store_.add(
+          {.ns = live.space.id,
+           .key = sequence.key(block),
+           .parent = block == 0 ? Key{} : sequence.key(block - 1),
+           .tokens = sequence.tokens().subspan(std::size_t{block} * block_tokens_, block_tokens_)},
+          pages.back());
     }
     offers_.add(live.space, sequence.tokens(), range, pages);
   }

@@ -15,6 +15,7 @@
 #include "engine_adapter/reference/scheduler/live_requests.h"
 #include "engine_adapter/reference/scheduler/pages/parking.h"
 #include "engine_adapter/reference/scheduler/prefix/prefix_fill.h"
+#include "engine_adapter/reference/scheduler/speculation/speculation.h"
 #include "engine_adapter/reference/scheduler/steps/branch_input.h"
 #include "engine_adapter/reference/scheduler/steps/row_questions.h"
 #include "engine_adapter/reference/scheduler/steps/step_times.h"
@@ -24,7 +25,8 @@ namespace kvtier::engine {
 class Steps {
  public:
   // All outlive it.
-  Steps(const FillParts& parts, LiveRequests& requests, Parking& parking, Answers& answers)
+  Steps(const FillParts& parts, LiveRequests& requests, Parking& parking, Answers& answers,
+        Speculation& speculation)
       : model_(parts.model),
         store_(parts.store),
         offers_(parts.offers),
@@ -34,6 +36,7 @@ class Steps {
         requests_(requests),
         parking_(parking),
         answers_(answers),
+        speculation_(speculation),
         times_(parts.model, parts.costs) {}
   Steps(const Steps&) = delete;
   Steps& operator=(const Steps&) = delete;
@@ -45,6 +48,7 @@ class Steps {
 
  private:
   void run_part(std::span<BranchInput> inputs, bool telling);
+  void take_back_wrong(std::span<BranchInput> inputs);
   Stage stage_of(const BranchInput& input) const;
   void measure(std::span<const BranchInput> inputs, bool waited, Clock::time_point begun);
   void give_way(std::span<BranchInput> inputs, const Error& error);
@@ -61,6 +65,7 @@ class Steps {
   LiveRequests& requests_;
   Parking& parking_;
   Answers& answers_;
+  Speculation& speculation_;
   StepTimes times_;
   // Of the part of a step that ran last.
   RowQuestions asked_;
