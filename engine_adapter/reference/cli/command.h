@@ -28,6 +28,12 @@ inline int fail(const Error& error) {
   return kExitEnvironment;
 }
 
+// The same for what was asked for.
+inline int misused(const Error& error) {
+  fail(error);
+  return kExitUsage;
+}
+
 // Refuses, as usage, what is not the name of a storage format of this engine.
 inline std::string check_storage_format(const std::string& text) {
   const auto format = parse_engine_format(text);
@@ -63,8 +69,28 @@ inline std::string check_speculation(const std::string& text) {
 void add_device_option(CLI::App& command, std::string& device);
 // --storage-format, of one format.
 void add_storage_format_option(CLI::App& command, std::string& format);
-// --speculate.
-void add_speculate_option(CLI::App& command, std::string& speculate);
+// What proposes tokens: --speculate and --draft-model.
+struct SpeculateOptions {
+  std::string speculate;
+  std::string draft_model;
+
+  void add_to(CLI::App& command);
+  // What does not fit together. Errors: invalid.
+  Result<void> validate() const;
+};
+// A draft model with all it needs; none is asked for: nothing.
+struct DraftModel {
+  std::unique_ptr<LoadedModel> loaded;
+  Instance instance;
+  // `loaded` is the model that it proposes for, `like` how that one was made. Errors: those of
+  // LoadedModel::load() and Instance::make(), invalid (their tokens are not the same).
+  static Result<std::unique_ptr<DraftModel>> load(const SpeculateOptions& options,
+                                                  const LoadedModel& loaded,
+                                                  const InstanceOptions& like);
+};
+// As `options` say, with `draft`, which may be null.
+SpeculationOptions speculation_of(const SpeculateOptions& options, const DraftModel* draft);
+
 void add_pool_tokens_option(CLI::App& command, std::uint32_t& pool_tokens);
 
 // Adds a command to `app`, which outlives this call: `add_options` gives it its options, and `run`

@@ -29,7 +29,7 @@ struct GenerateOptions {
   std::uint32_t repeat = 1;
   LoadPolicy load_policy = LoadPolicy::always_load;
   bool no_cache = false;
-  std::string speculate;
+  SpeculateOptions speculate;
   bool add_bos = false;
   bool json = false;
   bool flush = false;
@@ -82,7 +82,7 @@ void add_options(CLI::App& command, GenerateOptions& o) {
                   "Prompt tokens computed at once; 0: 512 on the CPU, 8192 on a GPU")
       ->check(CLI::Range(0U, 1U << 16))
       ->capture_default_str();
-  add_speculate_option(command, o.speculate);
+  o.speculate.add_to(command);
   add_pool_tokens_option(command, o.pool_tokens);
   command
       .add_option("--deadline-ms", o.deadline_ms,
@@ -168,22 +168,26 @@ Result<RunReport> run_once(const GenerateOptions& o, const GenerateRequest& requ
 }
 
 int generate(const GenerateOptions& o) {
+  if (const auto valid = o.speculate.validate(); !valid) return misused(valid.error());
   const auto loaded = o.model.load();
   if (!loaded) return fail(loaded.error());
   const auto prompt = read_prompt(o, **loaded);
   if (!prompt) return fail(prompt.error());
-  auto instance = Instance::make(**loaded, {.device = parse_device(o.device).value(),
-                                            .format = parse_storage_format(o.format).value(),
-                                            .pool_tokens = o.pool_tokens,
-                                            .chunk_tokens = o.chunk_tokens});
+  const InstanceOptions made{.device = parse_device(o.device).value(),
+                             .format = parse_storage_format(o.format).value(),
+                             .pool_tokens = o.pool_tokens,
+                             .chunk_tokens = o.chunk_tokens};
+  auto instance = Instance::make(**loaded, made);
   if (!instance) return fail(instance.error());
+  const auto draft = DraftModel::load(o.speculate, **loaded, made);
+  if (!draft) return fail(draft.error());
   if (parse_device(o.device).value().cuda) (*loaded)->let_go_of_weights();
   const auto connection = connect(o, instance->ns);
   if (!connection) return fail(connection.error());
 
   Generator generator(*instance->model, *instance->pool, id_of(instance->ns),
                       connection->cache.get(), o.load_policy,
-                      SpeculationOptions::parse(o.speculate).value());
+                      speculation_of(o.speculate, draft->get()));
   const GenerateRequest request{.prompt = *prompt,
                                 .tokens_max = o.tokens_max,
                                 .sampling = o.sampling,

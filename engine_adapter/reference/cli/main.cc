@@ -52,14 +52,6 @@ void add_storage_format_option(CLI::App& command, std::string& format) {
       ->capture_default_str();
 }
 
-void add_speculate_option(CLI::App& command, std::string& speculate) {
-  command
-      .add_option("--speculate", speculate,
-                  "ngram or ngram:N: propose N tokens, what followed the last ones where they came "
-                  "before, and compute them in one step; answers stay what they are")
-      ->check(check_speculation);
-}
-
 void add_pool_tokens_option(CLI::App& command, std::uint32_t& pool_tokens) {
   command
       .add_option("--pool-tokens", pool_tokens,

@@ -25,7 +25,7 @@ struct ServeOptions {
   std::uint32_t handoff_deadline_ms = 30'000;
   server::Role role = server::Role::both;
   bool no_cache = false;
-  std::string speculate;
+  SpeculateOptions speculate;
   server::HttpOptions http;
   SchedulerOptions scheduler;
 };
@@ -109,7 +109,7 @@ void add_options(CLI::App& command, ServeOptions& o) {
                   "of any step")
       ->check(CLI::Range(0U, 1U << 16))
       ->capture_default_str();
-  add_speculate_option(command, o.speculate);
+  o.speculate.add_to(command);
   add_pool_tokens_option(command, o.pool_tokens);
   command
       .add_option("--deadline-ms", o.deadline_ms,
@@ -189,20 +189,24 @@ int serve(const ServeOptions& o) {
                  "--no-cache out\n");
     return kExitUsage;
   }
+  if (const auto valid = o.speculate.validate(); !valid) return misused(valid.error());
   const auto key = read_key(o.api_key_file);
   if (!key) return fail(key.error());
   const auto loaded = o.model.load();
   if (!loaded) return fail(loaded.error());
   const auto chats = load_chats(o);
   if (!chats) return fail(chats.error());
-  auto instance = Instance::make(**loaded, {.device = parse_device(o.device).value(),
-                                            .format = parse_storage_format(o.format).value(),
-                                            .pool_tokens = o.pool_tokens,
-                                            .chunk_tokens = o.chunk_tokens});
+  const InstanceOptions made{.device = parse_device(o.device).value(),
+                             .format = parse_storage_format(o.format).value(),
+                             .pool_tokens = o.pool_tokens,
+                             .chunk_tokens = o.chunk_tokens};
+  auto instance = Instance::make(**loaded, made);
   if (!instance) return fail(instance.error());
+  const auto draft = DraftModel::load(o.speculate, **loaded, made);
+  if (!draft) return fail(draft.error());
   if (parse_device(o.device).value().cuda) (*loaded)->let_go_of_weights();
   SchedulerOptions scheduling = o.scheduler;
-  scheduling.speculation = SpeculationOptions::parse(o.speculate).value();
+  scheduling.speculation = speculation_of(o.speculate, draft->get());
   if (const auto valid = scheduling.validate(); !valid) return fail(valid.error());
   const auto client = connect(o);
   if (!client) return fail(client.error());

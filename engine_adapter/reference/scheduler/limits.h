@@ -24,6 +24,8 @@ inline constexpr std::uint32_t kStopTokensMax = 256;
 // so that they can be taken back (Sequence::take_back).
 inline constexpr std::uint32_t kProposalsMax = 14;
 inline constexpr std::uint32_t kProposalsUsual = 8;
+// Tokens that a draft model has of an answer, at most.
+inline constexpr std::uint32_t kDraftContext = 1024;
 // Of a step's rows this part may be proposals; the rest is for prompts.
 inline constexpr std::uint32_t kProposedPart = 4;
 inline constexpr std::uint32_t kRunningMax = 4096;

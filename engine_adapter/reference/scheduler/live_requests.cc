@@ -120,6 +120,7 @@ void LiveRequests::end(LiveRequest& live, FinishReason of_open_answers) {
     branch->ended = true;
     branch->fill.reset();
     branch->sequence.reset();
+    branch->proposals.drafted.reset();
     branch->hold.reset();
   }
   live.writes.clear();

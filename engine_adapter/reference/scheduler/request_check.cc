@@ -83,6 +83,9 @@ Result<void> SchedulerOptions::validate() const {
   if (speculation.proposals_max > kProposalsMax) {
     return invalid("proposals_max must be at most " + std::to_string(kProposalsMax));
   }
+  if (speculation.by_draft && (speculation.draft == nullptr || speculation.draft_pool == nullptr)) {
+    return invalid("a draft model is to propose tokens, and there is none (--draft-model)");
+  }
   return {};
 }
 
@@ -96,9 +99,12 @@ Result<SpeculationOptions> SpeculationOptions::parse(const std::string& text) {
     if (error != std::errc() || at != end) options.proposals_max = 0;
   }
   const bool in_range = options.proposals_max > 0 && options.proposals_max <= kProposalsMax;
-  if (text.substr(0, colon) != "ngram" || !in_range) {
+  const std::string way = text.substr(0, colon);
+  options.by_draft = way == "draft";
+  if ((way != "ngram" && way != "draft") || !in_range) {
     return invalid("\"" + text +
-                   "\" is no way to propose tokens: give ngram, or ngram:N with N from 1 to " +
+                   "\" is no way to propose tokens: give ngram or draft, or ngram:N or draft:N "
+                   "with N from 1 to " +
                    std::to_string(kProposalsMax));
   }
   return options;

@@ -9,6 +9,9 @@
 
 namespace kvtier::engine {
 
+class Model;
+class PagePool;
+
 // What decides about the cached part of a prompt.
 enum class LoadPolicy : std::uint8_t {
   automatic,  // the cost model
@@ -21,10 +24,16 @@ enum class LoadPolicy : std::uint8_t {
 // are kept. So answers are what they are without, and the fewer steps the more was right.
 struct SpeculationOptions {
   std::uint32_t proposals_max = 0;  // for an answer in a step; 0: nothing is proposed
+  // What a model of the same tokens would choose is proposed; else what followed the last tokens
+  // where they came before in prompt and answer. Both outlive the scheduler, whose thread alone
+  // uses them.
+  bool by_draft = false;
+  Model* draft = nullptr;
+  PagePool* draft_pool = nullptr;
 
-  // "ngram" or "ngram:N": proposed is what followed the last tokens where they came before in
-  // prompt and answer, N (1 to kProposalsMax, or kProposalsUsual) tokens of it. Errors: invalid,
-  // with what may be said.
+  // "ngram" or "draft", or with ":N" behind it, N being the tokens proposed (1 to kProposalsMax;
+  // kProposalsUsual where it is left out); nothing: the default. Errors: invalid, with what may be
+  // said.
   static Result<SpeculationOptions> parse(const std::string& text);
 };
 

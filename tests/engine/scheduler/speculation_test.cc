@@ -17,6 +17,9 @@ const SchedulerOptions kSpeculating{.speculation = {.proposals_max = 8}};
 
 class SpeculationTest : public ScheduledTest {
  protected:
+  // A workload with `options` and without.
+  static SchedulerMetrics compare_with_plain_decoding(const SchedulerOptions& options,
+                                                      std::uint64_t seed);
   // Its last tokens were there before, so something is proposed from the second token on.
   static Request repeating(std::size_t prompt, std::uint32_t tokens_max, std::uint64_t seed) {
     Request made = request(prompt, tokens_max, seed);
@@ -66,7 +69,13 @@ TEST(SpeculationOptionsTest, AreParsedOrRefusedWithWhatMayBeSaid) {
   EXPECT_EQ(SpeculationOptions::parse("").value().proposals_max, 0U);
   EXPECT_EQ(SpeculationOptions::parse("ngram").value().proposals_max, kProposalsUsual);
   EXPECT_EQ(SpeculationOptions::parse("ngram:3").value().proposals_max, 3U);
-  for (const char* wrong : {"ngram:", "ngram:0", "ngram:15", "ngram:4x", "ngram4", "eagle"}) {
+  EXPECT_FALSE(SpeculationOptions::parse("ngram:3").value().by_draft);
+  EXPECT_TRUE(SpeculationOptions::parse("draft:3").value().by_draft);
+  SchedulerOptions options;
+  options.speculation = SpeculationOptions::parse("draft").value();
+  EXPECT_FALSE(options.validate()) << "no draft model";
+  for (const char* wrong :
+       {"ngram:", "ngram:0", "ngram:15", "ngram:4x", "ngram4", "draft:15", "eagle"}) {
     const auto parsed = SpeculationOptions::parse(wrong);
     ASSERT_FALSE(parsed) << wrong;
     EXPECT_NE(parsed.error().message.find("ngram:N"), std::string::npos);
@@ -108,47 +117,105 @@ TEST_F(SpeculationTest, WhatIsTakenBackLeavesNothingBehind) {
   }
 }
 
+SchedulerMetrics SpeculationTest::compare_with_plain_decoding(const SchedulerOptions& options,
+                                                              std::uint64_t seed) {
+  FakeCache plain_cache = make_cache(), cache = make_cache();
+  Scheduled plain(*model_, &plain_cache, 200), speculating(*model_, &cache, 200, options);
+  Workload workload(model_->config.vocab_size, seed);
+  std::vector<std::pair<std::shared_ptr<Collected>, std::shared_ptr<Collected>>> both;
+  for (int i = 0; i < 20; ++i) {
+    Request each = workload.next();
+    if (i % 2 == 0) each = repeating(40 + 7 * i, 60, seed * 100 + i);
+    if (i % 4 == 0) each.sampling = {.temperature = 0.3, .top_p = 0.9, .seed = seed + i};
+    if (i % 5 == 0) each.samples = 3;
+    if (i % 3 == 0) each.logprobs = true;
+    if (i % 6 == 0) each.top_logprobs = 4;
+    if (i % 7 == 0) each.stop_tokens = {4, 40};
+    both.emplace_back(plain.add(each), speculating.add(each));
+  }
+  plain.run();
+  speculating.run();
+  for (const auto& [one, other] : both) {
+    EXPECT_EQ(one->result->answers.size(), other->result->answers.size());
+    for (std::size_t i = 0; i < one->result->answers.size(); ++i) {
+      const Answer &a = one->result->answers[i], &b = other->result->answers[i];
+      EXPECT_EQ(one->tokens(i), other->tokens(i));
+      EXPECT_EQ(a.finish, b.finish);
+      EXPECT_EQ(other->seen[static_cast<std::uint32_t>(i)], other->tokens(i));
+      for (std::size_t t = 0; t < std::min(a.tokens.size(), b.tokens.size()); ++t) {
+        EXPECT_EQ(a.tokens[t].logprob, b.tokens[t].logprob);
+        EXPECT_EQ(a.tokens[t].top, b.tokens[t].top);
+      }
+    }
+    EXPECT_EQ(one->result->usage.completion_tokens, other->result->usage.completion_tokens);
+  }
+  EXPECT_EQ(cache.records, plain_cache.records) << "the same blocks, to the last bit";
+  EXPECT_EQ(speculating.engine().metrics().pages_used, 0U);
+  EXPECT_EQ(plain.engine().metrics().tokens_proposed, 0U);
+  return speculating.engine().metrics();
+}
+
 TEST_F(SpeculationTest, AnswersAndWhatTheCacheIsOfferedAreThoseOfPlainDecoding) {
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
-    FakeCache plain_cache = make_cache(), cache = make_cache();
-    Scheduled plain(*model_, &plain_cache, 200), speculating(*model_, &cache, 200, kSpeculating);
-    Workload workload(model_->config.vocab_size, seed);
-    std::vector<std::pair<std::shared_ptr<Collected>, std::shared_ptr<Collected>>> both;
-    for (int i = 0; i < 20; ++i) {
-      Request each = workload.next();
-      if (i % 2 == 0) each = repeating(40 + 7 * i, 60, seed * 100 + i);
-      if (i % 4 == 0) each.sampling = {.temperature = 0.3, .top_p = 0.9, .seed = seed + i};
-      if (i % 5 == 0) each.samples = 3;
-      if (i % 3 == 0) each.logprobs = true;
-      if (i % 6 == 0) each.top_logprobs = 4;
-      if (i % 7 == 0) each.stop_tokens = {4, 40};
-      both.emplace_back(plain.add(each), speculating.add(each));
-    }
-    plain.run();
-    speculating.run();
-    for (const auto& [one, other] : both) {
-      ASSERT_EQ(one->result->answers.size(), other->result->answers.size());
-      for (std::size_t i = 0; i < one->result->answers.size(); ++i) {
-        const Answer &a = one->result->answers[i], &b = other->result->answers[i];
-        EXPECT_EQ(one->tokens(i), other->tokens(i));
-        EXPECT_EQ(a.finish, b.finish);
-        EXPECT_EQ(other->seen[static_cast<std::uint32_t>(i)], other->tokens(i));
-        for (std::size_t t = 0; t < std::min(a.tokens.size(), b.tokens.size()); ++t) {
-          EXPECT_EQ(a.tokens[t].logprob, b.tokens[t].logprob);
-          EXPECT_EQ(a.tokens[t].top, b.tokens[t].top);
-        }
-      }
-      EXPECT_EQ(one->result->usage.completion_tokens, other->result->usage.completion_tokens);
-    }
-    EXPECT_EQ(cache.records, plain_cache.records) << "the same blocks, to the last bit";
-    const SchedulerMetrics metrics = speculating.engine().metrics();
+    const SchedulerMetrics metrics = compare_with_plain_decoding(kSpeculating, seed);
     EXPECT_GT(metrics.tokens_accepted, 0U);
     EXPECT_GT(metrics.tokens_proposed, metrics.tokens_accepted);
-    EXPECT_LT(metrics.steps, plain.engine().metrics().steps);
-    EXPECT_EQ(metrics.tokens_computed, plain.engine().metrics().tokens_computed);
-    EXPECT_EQ(metrics.pages_used, 0U);
-    EXPECT_EQ(plain.engine().metrics().tokens_proposed, 0U);
   }
+}
+
+// ---- a draft model
+
+struct DraftEngine {
+  DraftEngine(const TestModel& model, std::uint32_t pages)
+      : engine(model, kScheduledFormat, 64, pages) {}
+  SchedulerOptions options() {
+    return {.speculation = {.proposals_max = 5,
+                            .by_draft = true,
+                            .draft = &engine.llama,
+                            .draft_pool = engine.pool.get()}};
+  }
+  TestEngine engine;
+};
+
+TEST_F(SpeculationTest, ADraftModelThatIsTheModelIsAlwaysRight) {
+  DraftEngine draft(*model_, 200);
+  const SchedulerMetrics metrics = compare_with_plain_decoding(draft.options(), 1);
+  EXPECT_GT(metrics.tokens_proposed, 0U);
+  EXPECT_EQ(metrics.tokens_accepted, metrics.tokens_proposed) << "sampled ones, too";
+  EXPECT_EQ(draft.engine.pool->pages_free(), 200U);
+}
+
+TEST_F(SpeculationTest, AnotherDraftModelChangesNoAnswer) {
+  const auto other = TestModel::make_small(2);
+  DraftEngine draft(*other, 200);
+  const SchedulerMetrics metrics = compare_with_plain_decoding(draft.options(), 2);
+  EXPECT_GT(metrics.tokens_proposed, 2 * metrics.tokens_accepted);
+  EXPECT_EQ(draft.engine.pool->pages_free(), 200U);
+}
+
+TEST_F(SpeculationTest, ADraftModelWithoutPagesProposesNothingAndOneForALongTextItsEnd) {
+  DraftEngine small(*model_, 3);
+  Scheduled scheduled(*model_, nullptr, 64, small.options());
+  const auto collected = scheduled.add(request(100, 20));
+  scheduled.run();
+  EXPECT_EQ(collected->tokens(), alone(request(100, 20)));
+  EXPECT_EQ(scheduled.engine().metrics().tokens_proposed, 0U);
+  EXPECT_EQ(small.engine.pool->pages_free(), 3U);
+
+  // One that takes 64 tokens has the last 32 to begin with, and begins again when it is full.
+  const auto shorter = TestModel::make_small(1);
+  shorter->config.positions_max = 64;
+  DraftEngine draft(*shorter, 200);
+  const Request longer = request(300, 200);
+  Scheduled with_end(*model_, nullptr, 200, draft.options());
+  const auto answered = with_end.add(longer);
+  while (!answered->result) {
+    with_end.engine().turn();
+    ASSERT_LE(200U - draft.engine.pool->pages_free(), 64 / kBlock);
+  }
+  EXPECT_EQ(answered->tokens(), alone(longer));
+  EXPECT_GT(with_end.engine().metrics().tokens_accepted, 0U);
+  EXPECT_EQ(draft.engine.pool->pages_free(), 200U);
 }
 
 TEST_F(SpeculationTest, AnAnswerEndsWhereItWouldHaveInTheMiddleOfWhatIsProposed) {
@@ -184,20 +251,21 @@ TEST_F(SpeculationTest, AnAnswerEndsWhereItWouldHaveInTheMiddleOfWhatIsProposed)
 
 TEST_F(SpeculationTest, NobodyIsParkedForProposalsAndWhoIsParkedComesBackTheSame) {
   FakeCache cache = make_cache();
-  Scheduled scheduled(*model_, &cache, 14, kSpeculating), plain(*model_, nullptr, 14);
+  Scheduled scheduled(*model_, &cache, 14, kSpeculating);
+  std::uint64_t fed = 0;
   std::vector<std::pair<Request, std::shared_ptr<Collected>>> asked;
   for (std::uint64_t i = 0; i < 4; ++i) {
     Request each = repeating(50 + 7 * i, 90, i);
     if (i % 2 == 1) each.sampling = {.temperature = 0.5, .seed = i};
     asked.emplace_back(each, scheduled.add(each));
-    plain.add(each);
+    fed += each.prompt.size() + each.tokens_max - 1;
   }
   scheduled.run();
-  plain.run();
   const SchedulerMetrics metrics = scheduled.engine().metrics();
   EXPECT_GT(metrics.preemptions, 0U) << "the pool is too small for all";
   EXPECT_GT(metrics.tokens_accepted, 0U);
   EXPECT_EQ(metrics.tokens_recomputed, 0U);
+  EXPECT_EQ(metrics.tokens_computed, fed) << "each token once";
   for (const auto& [each, collected] : asked) EXPECT_EQ(collected->tokens(), alone(each));
   // With all pages taken by one request that comes first, another one's proposals get none.
   EngineParts parts(*model_, 4, kSpeculating);

@@ -147,6 +147,7 @@ void Answers::end_answer(LiveRequest& live, Branch& branch, FinishReason reason)
   if (branch.index == 0) requests_.note_cached(live, true);
   branch.fill.reset();
   branch.sequence.reset();
+  branch.proposals.drafted.reset();
   live.listener->finished(branch.index, reason);
   if (--live.answers_open == 0) requests_.end(live, reason);
 }

@@ -6,34 +6,48 @@
 
 namespace kvtier::engine {
 
-std::uint32_t Speculation::propose(std::span<BranchInput> inputs, std::uint32_t rows) {
-  if (options_.proposals_max == 0) return 0;
-  std::uint32_t left = rows;
-  for (std::size_t i = 0; i < inputs.size() && left > 0; ++i) {
-    // What those before did not use is for the others.
-    const auto others = static_cast<std::uint32_t>(inputs.size() - i);
-    left -= add(inputs[i], (left + others - 1) / others);
-  }
-  return rows - left;
+Speculation::Speculation(const SpeculationOptions& options, const ModelConfig& config,
+                         PageRoom& room, SchedulerMetrics& metrics)
+    : options_(options), config_(config), room_(room), metrics_(metrics) {
+  if (options.by_draft) drafts_.emplace(*options.draft, *options.draft_pool);
 }
 
-std::uint32_t Speculation::add(BranchInput& input, std::uint32_t count) {
-  LiveRequest& live = *input.live;
-  Branch& branch = *input.branch;
+std::uint32_t Speculation::propose(std::span<BranchInput> inputs, std::uint32_t rows) {
+  if (options_.proposals_max == 0) return 0;
+  std::vector<Drafts::Wanted> wanted(inputs.size());
+  std::uint32_t left = rows;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    // What those before did not use is for the others.
+    const auto others = static_cast<std::uint32_t>(inputs.size() - i);
+    const std::uint32_t count = std::min(count_for(inputs[i]), (left + others - 1) / others);
+    Branch& branch = *inputs[i].branch;
+    wanted[i] = {.branch = &branch, .count = count};
+    if (!drafts_) wanted[i].proposed = branch.proposals.ngrams.propose(branch.tokens, count);
+    left -= drafts_ ? count : static_cast<std::uint32_t>(wanted[i].proposed.size());
+  }
+  if (drafts_) drafts_->propose(wanted);
+  std::uint32_t proposed = 0;
+  for (std::size_t i = 0; i < inputs.size(); ++i) proposed += add(inputs[i], wanted[i].proposed);
+  return proposed;
+}
+
+std::uint32_t Speculation::count_for(const BranchInput& input) const {
+  const LiveRequest& live = *input.live;
+  const Branch& branch = *input.branch;
   if (live.beams() || live.state != LiveRequest::State::running) return 0;
   // The last token that is asked for is never fed.
   const std::uint32_t room = live.tokens_most - (branch.sequence->length() + input.tokens);
-  count = std::min({count, options_.proposals_max, branch.proposals.worth, room});
-  if (count == 0) return 0;
-  std::vector<Token> proposed = branch.proposals.ngrams.propose(branch.tokens, count);
+  return std::min({options_.proposals_max, branch.proposals.worth, room});
+}
+
+std::uint32_t Speculation::add(BranchInput& input, std::span<const Token> proposed) {
   // Nothing follows an end.
   const auto end = std::ranges::find_if(
-      proposed, [&](Token token) { return ends_answer(live.request, config_.eos, token); });
-  proposed.erase(end, proposed.end());
-  count = static_cast<std::uint32_t>(proposed.size());
-  if (count == 0 || !room_.reserve_idle(live, branch, input.tokens + count)) return 0;
-  input.fed.push_back(branch.tokens.back());
-  input.fed.insert(input.fed.end(), proposed.begin(), proposed.end());
+      proposed, [&](Token token) { return ends_answer(input.live->request, config_.eos, token); });
+  const auto count = static_cast<std::uint32_t>(end - proposed.begin());
+  if (count == 0 || !room_.reserve_idle(*input.live, *input.branch, input.tokens + count)) return 0;
+  input.fed.push_back(input.branch->tokens.back());
+  input.fed.insert(input.fed.end(), proposed.begin(), end);
   input.tokens += count;
   return count;
 }

@@ -16,12 +16,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "engine_adapter/reference/model/model.h"
 #include "engine_adapter/reference/scheduler/pages/page_room.h"
 #include "engine_adapter/reference/scheduler/scheduler_metrics.h"
 #include "engine_adapter/reference/scheduler/scheduler_options.h"
+#include "engine_adapter/reference/scheduler/speculation/drafts.h"
 #include "engine_adapter/reference/scheduler/steps/branch_input.h"
 
 namespace kvtier::engine {
@@ -30,8 +32,7 @@ class Speculation {
  public:
   // All outlive it. `options` is part of what has passed SchedulerOptions::validate().
   Speculation(const SpeculationOptions& options, const ModelConfig& config, PageRoom& room,
-              SchedulerMetrics& metrics)
-      : options_(options), config_(config), room_(room), metrics_(metrics) {}
+              SchedulerMetrics& metrics);
   Speculation(const Speculation&) = delete;
   Speculation& operator=(const Speculation&) = delete;
 
@@ -44,12 +45,14 @@ class Speculation {
   void keep(BranchInput& input, std::span<const RowAnswer> rows);
 
  private:
-  std::uint32_t add(BranchInput& input, std::uint32_t count);
+  std::uint32_t count_for(const BranchInput& input) const;
+  std::uint32_t add(BranchInput& input, std::span<const Token> proposed);
 
   const SpeculationOptions options_;
   const ModelConfig& config_;
   PageRoom& room_;
   SchedulerMetrics& metrics_;
+  std::optional<Drafts> drafts_;
 };
 
 }  // namespace kvtier::engine
