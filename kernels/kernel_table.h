@@ -52,17 +52,20 @@ struct SequenceKv {
 
 // The "as stored" rule: the row at position p, in block b = p / block_tokens, attends to blocks 0
 // .. b-1 through their records and to tokens 0 .. p % block_tokens of block b through the exact
-// pages; with a window of W only to the tokens p-W+1 .. p.
+// pages; with a window of W only to the tokens p-W+1 .. p, and with S sinks to those of the tokens
+// 0 .. S-1 that lie before them, through the queries `sink_q`.
 struct AttentionArgs {
   const RecordLayout* layout = nullptr;
   std::uint32_t layer = 0;
   std::uint32_t rows = 0;
-  std::uint32_t heads = 0;                      // query heads, a multiple of layout->kv_heads
-  std::uint32_t window = 0;                     // tokens that a row sees, itself included; 0: all
-  float scale = 0;                              // usually 1 / sqrt(head_dim_k)
-  const float* q = nullptr;                     // [rows][heads][head_dim_k], after RoPE
-  float* out = nullptr;                         // [rows][heads][head_dim_v]
-  const std::uint32_t* positions = nullptr;     // [rows]
+  std::uint32_t heads = 0;                   // query heads, a multiple of layout->kv_heads
+  std::uint32_t window = 0;                  // tokens that a row sees, itself included; 0: all
+  std::uint32_t sinks = 0;                   // with a window that holds a block at least; 0: none
+  const float* sink_q = nullptr;             // as q; not looked at without sinks
+  float scale = 0;                           // usually 1 / sqrt(head_dim_k)
+  const float* q = nullptr;                  // [rows][heads][head_dim_k], after RoPE
+  float* out = nullptr;                      // [rows][heads][head_dim_v]
+  const std::uint32_t* positions = nullptr;  // [rows]
   const std::uint32_t* row_sequence = nullptr;  // [rows] -> index into sequences
   const SequenceKv* sequences = nullptr;
 };

@@ -7,7 +7,7 @@ packages=(
   abigail-tools build-essential cmake go-md2man iproute2 ninja-build pkg-config git ca-certificates python3 python3-dev python3-venv
   capnproto cppzmq-dev libcapnp-dev libboost1.81-dev libcli11-dev libgtest-dev libhiredis-dev liburing-dev libpcre2-dev
   librocksdb-dev libsentencepiece-dev libspdlog-dev libssl-dev libsystemd-dev libtomlplusplus-dev libutf8proc-dev
-  libxxhash-dev libzmq3-dev nlohmann-json3-dev prometheus-cpp-dev python3-msgpack python3-zmq redis-server
+  libxxhash-dev libzmq3-dev nlohmann-json3-dev prometheus-cpp-dev python3-msgpack python3-numpy python3-zmq redis-server
 )
 
 missing=()

@@ -15,13 +15,10 @@ std::uint64_t sum(const std::array<std::uint64_t, kTiers>& values) {
   return std::accumulate(values.begin(), values.end(), std::uint64_t{0});
 }
 
-class Fidelity : public testing::TestWithParam<StorageFormat> {};
-
 // A tier too small for the prompts, things dropped and daemons restarted at random: what may differ
 // is how much is reused, never an answer.
-TEST_P(Fidelity, every_answer_equals_the_one_computed_without_a_cache) {
-  const auto model = engine::test::TestModel::make_small();
-  const auto record = RecordLayout::of(model->ns(GetParam())).record_bytes;
+void compare_with_computed(const engine::test::TestModel& model, StorageFormat format) {
+  const auto record = RecordLayout::of(model.ns(format)).record_bytes;
   DaemonOptions options;
   options.device_capacity = std::to_string(record * 12 / 1024) + "KiB";
   options.host_capacity = std::to_string(record * 40 / 1024) + "KiB";
@@ -31,12 +28,12 @@ TEST_P(Fidelity, every_answer_equals_the_one_computed_without_a_cache) {
   DaemonProcess daemon(options);
   daemon.start();
 
-  ReferenceEngine reference(*model, GetParam());
-  const auto seed = static_cast<std::uint64_t>(GetParam());
-  SharedPrompts prompts(model->config.vocab_size, 24, seed);
+  ReferenceEngine reference(model, format);
+  const auto seed = static_cast<std::uint64_t>(format);
+  SharedPrompts prompts(model.config.vocab_size, 24, seed);
   std::vector<std::unique_ptr<EngineUnderTest>> engines;
   for (int i = 0; i < 2; ++i) {
-    engines.push_back(std::make_unique<EngineUnderTest>(*model, GetParam(), daemon.socket()));
+    engines.push_back(std::make_unique<EngineUnderTest>(model, format, daemon.socket()));
     engines.back()->wait_connected();
   }
 
@@ -62,7 +59,7 @@ TEST_P(Fidelity, every_answer_equals_the_one_computed_without_a_cache) {
       for (auto& each : engines) each->wait_connected();
     }
     if (chance == 7) {
-      engine = std::make_unique<EngineUnderTest>(*model, GetParam(), daemon.socket());
+      engine = std::make_unique<EngineUnderTest>(model, format, daemon.socket());
       engine->wait_connected();
     }
     const auto request = prompts.next();
@@ -83,7 +80,19 @@ TEST_P(Fidelity, every_answer_equals_the_one_computed_without_a_cache) {
     EXPECT_GT(seen.hits[index_of(tier)], 0U) << "no hit in the " << name(tier) << " tier";
   }
   EXPECT_GT(sum(seen.evictions), 0U);
-  RecordProperty("reused_tokens", std::to_string(reused));
+  testing::Test::RecordProperty("reused_tokens", std::to_string(reused));
+}
+
+class Fidelity : public testing::TestWithParam<StorageFormat> {};
+
+TEST_P(Fidelity, every_answer_equals_the_one_computed_without_a_cache) {
+  compare_with_computed(*engine::test::TestModel::make_small(), GetParam());
+}
+
+TEST(EndlessFidelity, every_answer_within_sinks_and_a_window_equals_the_one_computed) {
+  const auto model = engine::test::TestModel::make_small();
+  ASSERT_TRUE(model->config.attend_within(4, 48, 0));
+  compare_with_computed(*model, kFormat);
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, Fidelity,

@@ -86,6 +86,69 @@ TEST(Windowed, GivesTheSameBitsWhateverTheChunks) {
   }
 }
 
+TEST(SinksAndWindow, GiveTheSameBitsWhateverTheChunksAndWithPagesGivenBack) {
+  const auto model = TestModel::make_small();
+  ASSERT_TRUE(model->config.attend_within(20, 32, 0));
+  const auto tokens = random_tokens(300, model->config.vocab_size, 5);
+  for (const StorageFormat format : {StorageFormat::fp8_e4m3, StorageFormat::f32}) {
+    const auto all_at_once = logits_of(*model, format, tokens, 512, 300);
+    for (const std::uint32_t chunk : {1U, 7U, 17U, 64U}) {
+      const std::uint32_t pages = model->config.tokens_kept(chunk) / kBlockTokens + 1;
+      ASSERT_LT(pages, 300 / kBlockTokens);
+      TestEngine engine(*model, format, chunk, pages);
+      Sequence sequence(*engine.pool, NamespaceId{}, 300);
+      std::vector<float> logits(chunk * model->config.vocab_size);
+      for (std::size_t from = 0; from < tokens.size();) {
+        const std::size_t rows = std::min<std::size_t>(chunk, tokens.size() - from);
+        const StepInput input{&sequence, std::span(tokens).subspan(from, rows),
+                              static_cast<std::uint32_t>(rows)};
+        ASSERT_TRUE(engine.llama.step({&input, 1}, logits)) << "its pages are enough";
+        ASSERT_EQ(std::memcmp(logits.data(), all_at_once.data() + from * model->config.vocab_size,
+                              rows * model->config.vocab_size * sizeof(float)),
+                  0)
+            << "chunks of " << chunk << " at " << from;
+        from += rows;
+        sequence.forget(model->config.unseen_blocks(sequence.length()));
+      }
+      EXPECT_TRUE(sequence.page(1)) << "tokens 16 to 19 are sinks";
+      EXPECT_FALSE(sequence.page(2));
+    }
+  }
+}
+
+TEST(SinksAndWindow, AreWhatTheyAreTogetherWithinAContextThatTheModelTakes) {
+  const auto model = TestModel::make_small();
+  const auto plain = TestModel::make_small();
+  ASSERT_TRUE(model->config.attend_within(8, 48, 0));
+  const auto tokens = random_tokens(57, model->config.vocab_size, 5);
+  const auto whole = logits_of(*plain, StorageFormat::f32, tokens, 64, 57);
+  const auto within = logits_of(*model, StorageFormat::f32, tokens, 64, 57);
+  const std::size_t before = std::size_t{56} * model->config.vocab_size;
+  EXPECT_LT(relative_error(std::span(within).first(before), std::span(whole).first(before)), 1e-6)
+      << "the first 56 tokens see all before them";
+  EXPECT_GT(relative_error(std::span(within).subspan(before), std::span(whole).subspan(before)),
+            1e-4);
+}
+
+TEST(SinksAndWindow, AreInTheNamespaceAndHaveBounds) {
+  const auto of = [](std::uint32_t sinks, std::uint32_t window) {
+    const auto model = TestModel::make_small();
+    EXPECT_TRUE(model->config.attend_within(sinks, window, 0));
+    return id_of(model->ns(StorageFormat::f32));
+  };
+  EXPECT_NE(of(4, 64), of(4, 80));
+  EXPECT_NE(of(4, 64), of(5, 64));
+  EXPECT_NE(of(0, 64), of(4, 64));
+  EXPECT_NE(of(0, 64), id_of(TestModel::make_small()->ns(StorageFormat::f32)));
+  auto config = TestModel::make_small()->config;
+  EXPECT_FALSE(config.attend_within(4, 15, 0)) << "less than a block";
+  EXPECT_FALSE(config.attend_within(1, config.positions_max, 0)) << "more than was trained";
+  const auto windowed = load_checkpoint(kWindowed[0]);
+  EXPECT_FALSE(windowed->config.attend_within(4, 16, 0)) << "windows of its own";
+  ASSERT_TRUE(config.attend_within(4, 64, 5000));
+  EXPECT_EQ(config.positions_max, 5000U);
+}
+
 class EveryFormat : public OverSmallModel<testing::TestWithParam<StorageFormat>> {};
 
 INSTANTIATE_TEST_SUITE_P(Engine, EveryFormat, testing::ValuesIn(kAllFormats),

@@ -41,6 +41,14 @@ TEST(Score, AddsUpTheBitsOfEveryTokenButTheFirstOfEachWindow) {
   EXPECT_EQ(scored->windows, 3U);
   EXPECT_NEAR(scored->bits, bits, 1e-3);
   EXPECT_NEAR(scored->bits_per_byte(), bits / 47, 1e-4);
+  EXPECT_TRUE(scored->parts.empty());
+  const auto in_parts = score(engine.llama, *engine.pool, byte_tokenizer(), tokens, 20, 10);
+  ASSERT_TRUE(in_parts);
+  EXPECT_EQ(in_parts->parts.size(), 4U);
+  const auto first =
+      score(engine.llama, *engine.pool, byte_tokenizer(), std::span(tokens).first(11), 20);
+  ASSERT_TRUE(first);
+  EXPECT_NEAR(in_parts->parts[0], first->bits_per_byte(), 1e-9);
 }
 
 TEST(Score, RefusesATextTooShortToScore) {

@@ -20,6 +20,7 @@ struct Batch {
     }
     views.push_back(sequences.back().view(row_positions));
     q = random_floats(positions.size() * heads * shape.head_dim_k, 17);
+    sink_q = random_floats(q.size(), 18);
   }
   void add_prefill(std::uint32_t tokens) {
     std::vector<std::uint32_t> all(tokens);
@@ -37,6 +38,8 @@ struct Batch {
                        .rows = static_cast<std::uint32_t>(rows),
                        .heads = heads,
                        .window = window,
+                       .sinks = sinks,
+                       .sink_q = sink_q.data() + first * heads * shape.head_dim_k,
                        .scale = scale(),
                        .q = q.data() + first * heads * shape.head_dim_k,
                        .out = out,
@@ -63,21 +66,25 @@ struct Batch {
     const KvSequence& sequence = sequences[row_sequence[row]];
     const std::uint32_t position = positions[row];
     const std::size_t kv_head = head / (heads / shape.kv_heads);
-    const float* query = q.data() + (row * heads + head) * shape.head_dim_k;
+    const std::size_t query = (row * heads + head) * shape.head_dim_k;
     const std::uint32_t first = window == 0 || position < window ? 0 : position + 1 - window;
     std::vector<double> scores(position + 1);
     double largest = -std::numeric_limits<double>::infinity();
-    for (std::uint32_t token = first; token <= position; ++token) {
+    const auto seen = [&](std::uint32_t token) { return token >= first || token < sinks; };
+    for (std::uint32_t token = 0; token <= position; ++token) {
+      if (!seen(token)) continue;
       double dot = 0;
       for (std::size_t d = 0; d < shape.head_dim_k; ++d) {
-        dot += double{query[d]} * sequence.seen_value(position, false, kv_head, token, d);
+        dot += double{(token < first ? sink_q : q)[query + d]} *
+               sequence.seen_value(position, false, kv_head, token, d);
       }
       scores[token] = dot * scale();
       largest = std::max(largest, scores[token]);
     }
     std::vector<double> out(shape.head_dim_v);
     double total = 0;
-    for (std::uint32_t token = first; token <= position; ++token) {
+    for (std::uint32_t token = 0; token <= position; ++token) {
+      if (!seen(token)) continue;
       const double weight = std::exp(scores[token] - largest);
       total += weight;
       for (std::size_t d = 0; d < out.size(); ++d) {
@@ -103,11 +110,12 @@ struct Batch {
   KvShape shape;
   std::uint32_t heads;
   std::uint32_t window = 0;
+  std::uint32_t sinks = 0;
   std::vector<KvSequence> sequences;
   std::vector<SequenceKv> views;
   std::vector<std::uint32_t> positions;
   std::vector<std::uint32_t> row_sequence;
-  std::vector<float> q;
+  std::vector<float> q, sink_q;
 };
 
 class Attention : public EveryIsa {};
@@ -172,6 +180,24 @@ TEST_P(Attention, MatchesTheReferenceWithinAWindowWithTheSameBitsAlone) {
       batch.expect_reference(out);
       ASSERT_TRUE(same_bits(out, batch.run_one_by_one(kernels())))
           << block_tokens << " a block, window " << window;
+    }
+  }
+}
+
+TEST_P(Attention, MatchesTheReferenceWithSinksBeforeTheWindowWithTheSameBitsAlone) {
+  for (const std::uint32_t block_tokens : {2U, 16U}) {
+    for (const std::uint32_t sinks : {1U, 4U, 16U, 21U, 60U}) {
+      for (const std::uint32_t window : {16U, 17U, 40U}) {
+        Batch batch({.block_tokens = block_tokens}, 4);
+        batch.window = window;
+        batch.sinks = sinks;
+        batch.add_prefill(70);
+        batch.add_sequence(130, {129, 47, 48, 64});
+        const auto out = batch.run_all(kernels());
+        batch.expect_reference(out);
+        ASSERT_TRUE(same_bits(out, batch.run_one_by_one(kernels())))
+            << block_tokens << " a block, " << sinks << " sinks, window " << window;
+      }
     }
   }
 }

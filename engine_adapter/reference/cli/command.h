@@ -52,6 +52,8 @@ struct ModelOptions {
   std::string random_shape;
   std::uint64_t seed = 1;
   std::uint32_t context_max = 0;  // 0: as many as the model takes
+  std::uint32_t sinks = 0;
+  std::uint32_t window = 0;  // 0: none
 
   void add_to(CLI::App& command);
   Result<std::unique_ptr<LoadedModel>> load() const;
@@ -59,6 +61,10 @@ struct ModelOptions {
 // Tells what a person should know of the model.
 void say_notes(const LoadedModel& loaded);
 void add_context_option(CLI::App& command, std::uint32_t& context_max);
+// --sinks and --window.
+void add_window_options(CLI::App& command, ModelOptions& options);
+// As the options say. Errors: invalid.
+Result<void> limit_context(const ModelOptions& options, ModelConfig& config);
 // Refuses, as usage, what is not a way to propose tokens.
 inline std::string check_speculation(const std::string& text) {
   const auto options = SpeculationOptions::parse(text);

@@ -14,13 +14,35 @@ void ModelOptions::add_to(CLI::App& command) {
                    "qwen3-8b, tiny, or a config.json");
   command.add_option("--weights-seed", seed, "Of --random-weights")->capture_default_str();
   add_context_option(command, context_max);
+  add_window_options(command, *this);
+}
+
+Result<void> limit_context(const ModelOptions& options, ModelConfig& config) {
+  if (options.window != 0) {
+    return config.attend_within(options.sinks, options.window, options.context_max);
+  }
+  if (options.sinks != 0) {
+    return make_error(Errc::invalid, "--sinks needs a --window: without one all tokens are seen");
+  }
+  if (options.context_max != 0) config.limit_positions(options.context_max);
+  return {};
+}
+
+void add_window_options(CLI::App& command, ModelOptions& options) {
+  command.add_option("--sinks", options.sinks,
+                     "Beside the window every token attends to so many first ones; 4 are usual");
+  command.add_option("--window", options.window,
+                     "Every token attends to so many last ones, and contexts go beyond what the "
+                     "model was trained for; 0: to all");
 }
 
 Result<std::unique_ptr<LoadedModel>> ModelOptions::load() const {
   auto loaded =
       random_shape.empty() ? LoadedModel::load(directory) : LoadedModel::random(random_shape, seed);
   if (!loaded) return loaded;
-  if (context_max != 0) (*loaded)->config.limit_positions(context_max);
+  if (const auto limited = limit_context(*this, (*loaded)->config); !limited) {
+    return limited.error();
+  }
   say_notes(**loaded);
   return loaded;
 }
@@ -34,7 +56,8 @@ void say_notes(const LoadedModel& loaded) {
 void add_context_option(CLI::App& command, std::uint32_t& context_max) {
   command
       .add_option("--context-max", context_max,
-                  "Tokens of prompt and answer together, at most; 0: max_position_embeddings")
+                  "Tokens of prompt and answer together, at most; 0: max_position_embeddings, or "
+                  "1048576 with a --window")
       ->capture_default_str();
 }
 

@@ -10,17 +10,20 @@ constexpr const char* kNote =
     "not counted";
 
 struct ScoreOptions {
-  std::string model;
+  ModelOptions model;
   std::string text_file;
   std::vector<std::string> formats;  // none: all that the device has
   std::uint32_t context = 0;         // 0: as many as the model takes
   std::string device = "cpu";
   std::uint32_t chunk_tokens = 0;
+  std::uint64_t part_tokens = 0;
   bool json = false;
 };
 
 void add_options(CLI::App& command, ScoreOptions& o) {
-  command.add_option("--model", o.model, "Directory with config.json, tokenizer.json and weights")
+  command
+      .add_option("--model", o.model.directory,
+                  "Directory with config.json, tokenizer.json and weights")
       ->required();
   command.add_option("--text-file", o.text_file, "The text to score, UTF-8")->required();
   command.add_option("--storage-format", o.formats, std::string(kStorageFormats) + "; repeatable")
@@ -34,6 +37,9 @@ void add_options(CLI::App& command, ScoreOptions& o) {
       ->check(CLI::Range(0U, 1U << 16))
       ->capture_default_str();
   add_device_option(command, o.device);
+  add_window_options(command, o.model);
+  command.add_option("--part-tokens", o.part_tokens,
+                     "Tell the bits per byte of every so many tokens by itself, too");
   command.add_flag("--json", o.json, "Print JSON");
 }
 
@@ -46,13 +52,16 @@ void print(const ScoreOptions& o, std::uint32_t context,
                 static_cast<unsigned long long>(any.bytes),
                 static_cast<unsigned long long>(any.windows), context, kNote);
     for (const auto& [format, score] : scores) {
-      std::printf("%-9s %.5f bits per byte\n", format.c_str(), score.bits_per_byte());
+      std::printf("%-9s %.5f bits per byte", format.c_str(), score.bits_per_byte());
+      for (const double part : score.parts) std::printf(" %.5f", part);
+      std::printf("\n");
     }
     return;
   }
   Json formats = Json::array();
   for (const auto& [format, score] : scores) {
     formats.push_back({{"format", format}, {"bits_per_byte", score.bits_per_byte()}});
+    if (o.part_tokens != 0) formats.back()["parts"] = score.parts;
   }
   const Json report = {{"context", context},     {"tokens", any.tokens}, {"bytes", any.bytes},
                        {"windows", any.windows}, {"note", kNote},        {"formats", formats}};
@@ -60,9 +69,8 @@ void print(const ScoreOptions& o, std::uint32_t context,
 }
 
 int score_text(const ScoreOptions& o) {
-  const auto loaded = LoadedModel::load(o.model);
+  const auto loaded = o.model.load();
   if (!loaded) return fail(loaded.error());
-  say_notes(**loaded);
   const std::uint32_t context_max = (*loaded)->config.positions_max;
   const std::uint32_t context = o.context != 0 ? o.context : context_max;
   if (context < 2 || context > context_max) {
@@ -80,13 +88,14 @@ int score_text(const ScoreOptions& o) {
   if (o.formats.empty() && !device.cuda) formats.insert(formats.end(), {"f32", "int8", "int4"});
   std::vector<std::pair<std::string, Score>> scores;
   for (const std::string& format : formats) {
-    auto instance = Instance::make(**loaded, {.device = device,
-                                              .format = parse_storage_format(format).value(),
-                                              .pool_tokens = context,
-                                              .chunk_tokens = o.chunk_tokens});
+    auto instance =
+        Instance::make(**loaded, {.device = device,
+                                  .format = parse_storage_format(format).value(),
+                                  .pool_tokens = (*loaded)->config.endless ? 0 : context,
+                                  .chunk_tokens = o.chunk_tokens});
     if (!instance) return fail(instance.error());
-    const auto scored =
-        score(*instance->model, *instance->pool, *(*loaded)->tokenizer, *tokens, context);
+    const auto scored = score(*instance->model, *instance->pool, *(*loaded)->tokenizer, *tokens,
+                              context, o.part_tokens);
     if (!scored) return fail(scored.error());
     scores.emplace_back(format, *scored);
   }

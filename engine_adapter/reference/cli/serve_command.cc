@@ -50,6 +50,7 @@ void add_options(CLI::App& command, ServeOptions& o) {
                   "A Jinja file to render chats with instead of the model's own template")
       ->check(CLI::ExistingFile);
   add_context_option(command, o.model.context_max);
+  add_window_options(command, o.model);
   add_device_option(command, o.device);
   command.add_option("--host", o.http.address, "The IP address to listen on")
       ->capture_default_str();
@@ -223,17 +224,17 @@ int serve(const ServeOptions& o) {
   {
     Scheduler scheduler(*instance->model, *instance->pool, spaces, scheduling);
     const std::uint32_t positions = (*loaded)->config.positions_max;
-    server::Service service(*(*loaded)->tokenizer,
-                            chats->chat_template ? &*chats->chat_template : nullptr, scheduler,
-                            spaces, metrics,
-                            {.role = o.role,
-                             .model_name = title,
-                             .api_key = *key,
-                             .no_chat = chats->why_not,
-                             .positions_max = positions,
-                             .pool_tokens = o.pool_tokens == 0 ? positions : o.pool_tokens,
-                             .cache_deadline = std::chrono::milliseconds(o.deadline_ms),
-                             .handoff_deadline = std::chrono::milliseconds(o.handoff_deadline_ms)});
+    server::Service service(
+        *(*loaded)->tokenizer, chats->chat_template ? &*chats->chat_template : nullptr, scheduler,
+        spaces, metrics,
+        {.role = o.role,
+         .model_name = title,
+         .api_key = *key,
+         .no_chat = chats->why_not,
+         .positions_max = positions,
+         .pool_tokens = o.pool_tokens == 0 || (*loaded)->config.endless ? positions : o.pool_tokens,
+         .cache_deadline = std::chrono::milliseconds(o.deadline_ms),
+         .handoff_deadline = std::chrono::milliseconds(o.handoff_deadline_ms)});
     auto listening = server::HttpServer::listen(o.http, service, metrics);
     if (!listening) return fail(listening.error());
     http = std::move(*listening);

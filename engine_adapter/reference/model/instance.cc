@@ -64,7 +64,16 @@ Result<Device> parse_device(const std::string& text) {
 Result<Instance> Instance::make(const LoadedModel& loaded, const InstanceOptions& options) {
   if (auto kept = check_engine_format(options.format); !kept) return kept.error();
   InstanceOptions settled = options;
-  if (settled.pool_tokens == 0) settled.pool_tokens = loaded.config.positions_max;
+  // Without an end: what two such contexts keep.
+  if (settled.pool_tokens == 0) {
+    const std::uint32_t rows = settled.chunk_tokens != 0 ? settled.chunk_tokens : kCpuChunkTokens;
+    settled.pool_tokens =
+        loaded.config.endless ? 2 * loaded.config.tokens_kept(rows) : loaded.config.positions_max;
+  }
+  if (settled.device.cuda && loaded.config.endless) {
+    return make_error(Errc::invalid,
+                      "--window: the CUDA kernels attend to whole contexts; use --device cpu");
+  }
   if (settled.device.cuda && !loaded.config.windows.empty()) {
     const auto& windows = loaded.config.windows;
     return make_error(Errc::invalid,

@@ -144,6 +144,10 @@ void Llama::plan(std::span<const StepInput> inputs) {
     rows_ += static_cast<std::uint32_t>(input.tokens.size());
   }
   KVTIER_CHECK(rows_ > 0 && rows_ <= rows_max_);
+  sink_positions_.assign(positions_.begin(), positions_.end());
+  for (std::uint32_t& position : sink_positions_) {
+    if (config_.sinks != 0) position = std::min(position, config_.sinks + config_.windows[0] - 1);
+  }
   completed_k_.resize(completed_records_.size());
   completed_v_.resize(completed_records_.size());
 }
@@ -191,6 +195,11 @@ void Llama::attend(std::uint32_t layer, const LlamaLayer& weights, const LayerGa
                       std::size_t{rows_} * config_.kv_heads, config_.head_dim,
                       config_.rms_norm_eps);
   }
+  if (config_.sinks != 0) {
+    sink_q_.assign(q_.begin(), q_.begin() + static_cast<std::ptrdiff_t>(rows_ * q_size));
+    kernels_.rope(sink_q_.data(), rows_, config_.heads, config_.head_dim, sink_positions_.data(),
+                  inverse_frequencies_.data());
+  }
   kernels_.rope(q_.data(), rows_, config_.heads, config_.head_dim, positions_.data(),
                 inverse_frequencies_.data());
   kernels_.rope(k_.data(), rows_, config_.kv_heads, config_.head_dim, positions_.data(),
@@ -202,6 +211,8 @@ void Llama::attend(std::uint32_t layer, const LlamaLayer& weights, const LayerGa
                       .rows = rows_,
                       .heads = config_.heads,
                       .window = config_.window(layer),
+                      .sinks = config_.sinks,
+                      .sink_q = sink_q_.data(),
                       .scale = config_.attention_scale(),
                       .q = q_.data(),
                       .out = attended_.data(),

@@ -61,6 +61,7 @@ class Llama : public Model {
   std::size_t scratch_pages_used_ = 0;
   std::vector<Token> ids_;
   std::vector<std::uint32_t> positions_;
+  std::vector<std::uint32_t> sink_positions_;  // as seen from the sinks
   std::vector<std::uint32_t> row_sequence_;
   std::vector<Part> parts_;
   std::vector<kernels::SequenceKv> sequences_;
@@ -70,6 +71,7 @@ class Llama : public Model {
   std::vector<std::byte*> completed_records_;
 
   // Activations, [rows_max][...].
+  std::vector<float> sink_q_;
   std::vector<float> hidden_, normed_, q_, k_, v_, attended_, projected_, gate_, up_;
   std::vector<float> scratch_;  // exact pages, for one layer, of the blocks that a step fills whole
   std::vector<float> logits_;   // to choose from

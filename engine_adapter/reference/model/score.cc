@@ -24,7 +24,8 @@ double bits_of(std::span<const float> logits, Token token) {
 }  // namespace
 
 Result<Score> score(Model& model, PagePool& pool, const Tokenizer& tokenizer,
-                    std::span<const Token> tokens, std::uint32_t context) {
+                    std::span<const Token> tokens, std::uint32_t context,
+                    std::uint64_t part_tokens) {
   KVTIER_CHECK(context >= 2);
   const std::size_t vocab = model.config().vocab_size;
   const auto beyond = std::ranges::find_if(tokens, [vocab](Token token) { return token >= vocab; });
@@ -37,7 +38,7 @@ Result<Score> score(Model& model, PagePool& pool, const Tokenizer& tokenizer,
   const std::size_t rows_max =
       std::clamp<std::size_t>(kLogitBytesMax / (vocab * sizeof(float)), 1, model.rows_max());
   std::vector<float> logits(rows_max * vocab);
-  Score found;
+  Score found, before;
   for (std::size_t start = 0; start + 1 < tokens.size(); start += context) {
     const auto window =
         tokens.subspan(start, std::min<std::size_t>(context, tokens.size() - start));
@@ -49,11 +50,17 @@ Result<Score> score(Model& model, PagePool& pool, const Tokenizer& tokenizer,
       const StepInput input{&sequence, window.subspan(from, rows),
                             static_cast<std::uint32_t>(rows)};
       if (auto done = model.step({&input, 1}, logits); !done) return done.error();
+      sequence.forget(model.config().unseen_blocks(sequence.length()));
       for (std::size_t row = 0; row < rows; ++row) {
         const Token next = window[from + row + 1];
         found.bits += bits_of(std::span(logits).subspan(row * vocab, vocab), next);
         found.bytes += tokenizer.bytes_of(next).size();
         ++found.tokens;
+        if (part_tokens == 0 || found.tokens % part_tokens != 0) continue;
+        const auto bytes = static_cast<double>(found.bytes - before.bytes);
+        found.parts.push_back((found.bits - before.bits) / std::max(bytes, 1.0));
+        before.bits = found.bits;
+        before.bytes = found.bytes;
       }
     }
   }

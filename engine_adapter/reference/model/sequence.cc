@@ -1,5 +1,7 @@
 #include "engine_adapter/reference/model/sequence.h"
 
+#include <algorithm>
+
 #include "core/base/check.h"
 #include "core/record/record.h"
 
@@ -93,6 +95,7 @@ Result<void> Sequence::copy_from(const Sequence& other, StreamView stream) {
   if (auto made = make_exact(); !made) return made;
   tokens_.assign(other.tokens_.begin(), other.tokens_.end());
   keys_ = other.keys_;
+  forgotten_end_ = other.forgotten_end_;
   for (std::uint32_t block = 0; block < blocks_complete(); ++block) {
     if (other.pages_[block]) pool_.add_reference(*other.pages_[block]);
     pages_.push_back(other.pages_[block]);
@@ -114,10 +117,21 @@ Result<void> Sequence::restore_open(std::span<const Token> tokens,
 }
 
 void Sequence::truncate(std::uint32_t blocks) noexcept {
-  KVTIER_CHECK(blocks <= blocks_complete());
+  KVTIER_CHECK(blocks <= blocks_complete() && (blocks == 0 || blocks >= forgotten_end_));
+  if (blocks == 0) forgotten_end_ = 0;
   tokens_.resize(std::size_t{blocks} * layout_.block_tokens);
   keys_.resize(blocks);
   release_pages(blocks);
+}
+
+void Sequence::forget(BlockRange blocks) noexcept {
+  KVTIER_CHECK(blocks.end <= blocks_complete());
+  for (std::uint32_t block = std::max(blocks.first, forgotten_end_); block < blocks.end; ++block) {
+    if (pages_[block]) pool_.release(*pages_[block]);
+    pages_[block].reset();
+    records_[block] = nullptr;
+  }
+  forgotten_end_ = std::max(forgotten_end_, blocks.end);
 }
 
 void Sequence::take_back(std::uint32_t tokens) noexcept {

@@ -13,6 +13,7 @@
 
 #include "engine_adapter/reference/model/page_pool.h"
 #include "kvtier/key.h"
+#include "kvtier/pages.h"
 
 namespace kvtier::engine {
 
@@ -57,6 +58,10 @@ class Sequence {
   // Pages behind it go back to the pool.
   void take_back(std::uint32_t tokens) noexcept;
 
+  // Lets go of the pages of these complete blocks, which no later token attends to. It is never cut
+  // back to before them, but to nothing.
+  void forget(BlockRange blocks) noexcept;
+
   // Becomes, empty as it is, what `other` is; complete blocks are shared, the open one is copied on
   // `stream`. Errors: no_space.
   Result<void> copy_from(const Sequence& other, StreamView stream);
@@ -92,6 +97,7 @@ class Sequence {
   std::vector<std::byte*> records_;
   std::array<ExactBlock, 2> exact_;
   std::size_t open_ = 0;
+  std::uint32_t forgotten_end_ = 0;  // of the blocks that were forgotten
 };
 
 }  // namespace kvtier::engine

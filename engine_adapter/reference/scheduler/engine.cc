@@ -43,6 +43,8 @@ void Engine::add(RequestId id, Request request, CacheSpace space,
   auto live = std::make_unique<LiveRequest>();
   live->id = id;
   live->tokens_most = tokens_most_of(request, model_.config());
+  live->pages_most =
+      pages_most_of(request, model_.config(), pool_.layout().block_tokens, parts_.step_tokens);
   live->request = std::move(request);
   live->space = std::move(space);
   live->space.answer_tokens = live->request.tokens_max;

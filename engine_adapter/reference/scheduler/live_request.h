@@ -68,6 +68,7 @@ struct LiveRequest {
   bool forked = false;                // the first token has been chosen
   std::uint64_t rank = 0;             // in the order in which requests were first given pages
   std::uint32_t tokens_most = 0;      // of a sequence
+  std::uint32_t pages_most = ~0U;     // likewise, at any time
   std::uint32_t expected_tokens = 0;  // of its prompt, that may yet have to be computed
   std::vector<std::unique_ptr<Branch>> branches;
   std::vector<Answer> hypotheses;  // finished beams

@@ -73,6 +73,12 @@ std::uint32_t tokens_most_of(const Request& request, const ModelConfig& config) 
   return static_cast<std::uint32_t>(std::min(fed, most));
 }
 
+std::uint32_t pages_most_of(const Request& request, const ModelConfig& config,
+                            std::uint32_t block_tokens, std::uint32_t rows) {
+  const std::uint32_t tokens = std::min(tokens_most_of(request, config), config.tokens_kept(rows));
+  return (tokens + block_tokens - 1) / block_tokens;
+}
+
 Result<void> SchedulerOptions::validate() const {
   if (waiting_max == 0 || waiting_max > kWaitingMax) {
     return invalid("waiting_max must be from 1 to " + std::to_string(kWaitingMax));
@@ -115,11 +121,13 @@ Result<void> check_request(const Request& request, const Model& model, const Pag
   if (auto good = check_prompt(request, model.config()); !good) return good;
   if (auto good = check_answers(request); !good) return good;
   const std::uint32_t block_tokens = pool.layout().block_tokens;
-  const std::uint32_t tokens = tokens_most_of(request, model.config());
-  const std::uint64_t shared = request.prompt.size() / block_tokens;
-  const std::uint64_t each = (tokens + block_tokens - 1) / block_tokens - shared;
+  const std::uint32_t step = options.step_rows(model.rows_max());
+  const std::uint64_t most = pages_most_of(request, model.config(), block_tokens, step);
+  const std::uint64_t shared = std::min(request.prompt.size() / block_tokens, most);
   const std::uint64_t width = std::max(request.samples, request.beam.width);
-  const std::uint64_t pages = shared + width * each;
+  // Of a prompt that is let go of as answers grow the most is no answer's own at any time.
+  const bool whole = !model.config().endless;
+  const std::uint64_t pages = whole ? shared + width * (most - shared) : width * most;
   if (pages > pool.pages()) {
     return make_error(Errc::no_space,
                       "prompt and answers may take " + std::to_string(pages * block_tokens) +
@@ -127,7 +135,6 @@ Result<void> check_request(const Request& request, const Model& model, const Pag
                           std::to_string(std::uint64_t{pool.pages()} * block_tokens) +
                           ": enlarge it (--pool-tokens)");
   }
-  const std::uint32_t step = options.step_rows(model.rows_max());
   if (request.beam.width > step) {
     return invalid("the beam width " + std::to_string(request.beam.width) +
                    " does not fit into a step of " + std::to_string(step) + " tokens");

@@ -15,4 +15,8 @@ Result<void> check_request(const Request& request, const Model& model, const Pag
 // The longest that a sequence of `request`, which has passed the check, can become, in tokens.
 std::uint32_t tokens_most_of(const Request& request, const ModelConfig& config);
 
+// The pages that a sequence of it has at most, where a step has `rows` rows.
+std::uint32_t pages_most_of(const Request& request, const ModelConfig& config,
+                            std::uint32_t block_tokens, std::uint32_t rows);
+
 }  // namespace kvtier::engine

@@ -239,6 +239,41 @@ void ModelConfig::limit_positions(std::uint32_t tokens) {
   if (!limits) windows.clear();
 }
 
+Result<void> ModelConfig::attend_within(std::uint32_t sinks_, std::uint32_t window,
+                                        std::uint32_t context_max) {
+  if (!windows.empty()) {
+    return make_error(Errc::invalid, "--window: the model has windows of its own (sliding_window)");
+  }
+  if (window < kBlockTokens) {
+    return make_error(Errc::invalid,
+                      "--window must be " + std::to_string(kBlockTokens) + " (a block) or above");
+  }
+  if (std::uint64_t{sinks_} + window > positions_max) {
+    return make_error(Errc::invalid,
+                      "--sinks and --window are " + std::to_string(std::uint64_t{sinks_} + window) +
+                          " tokens together, more than the " + std::to_string(positions_max) +
+                          " that the model was trained for (max_position_embeddings)");
+  }
+  sinks = sinks_;
+  endless = true;
+  positions_max = context_max == 0 ? kEndlessTokens : context_max;
+  windows.assign(layers, window);
+  return {};
+}
+
+BlockRange ModelConfig::unseen_blocks(std::uint32_t tokens) const noexcept {
+  if (!endless || tokens < windows[0]) return {};
+  const std::uint32_t first = (sinks + kBlockTokens - 1) / kBlockTokens;
+  const std::uint32_t end = (tokens + 1 - windows[0]) / kBlockTokens;
+  return {first, std::max(first, end)};
+}
+
+std::uint32_t ModelConfig::tokens_kept(std::uint32_t rows) const noexcept {
+  if (!endless) return positions_max;
+  const std::uint64_t kept = std::uint64_t{sinks} + windows[0] + rows + 4 * kBlockTokens;
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(kept, positions_max));
+}
+
 float ModelConfig::attention_scale() const noexcept {
   const float factor = rope_scaling.attention_factor;
   return factor * factor / std::sqrt(static_cast<float>(head_dim));
@@ -249,7 +284,8 @@ std::string ModelConfig::describe_positions() const {
   if (windows.empty()) return text;
   if (std::count(windows.begin(), windows.end(), windows[0]) ==
       static_cast<std::ptrdiff_t>(windows.size())) {
-    return text + " window=" + std::to_string(windows[0]);
+    return text + " window=" + std::to_string(windows[0]) +
+           (sinks == 0 ? "" : " sinks=" + std::to_string(sinks));
   }
   text += " windows=";
   for (std::size_t i = 0; i < windows.size();) {

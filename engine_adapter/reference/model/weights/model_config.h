@@ -11,11 +11,16 @@
 #include "engine_adapter/reference/files/json.h"
 #include "kernels/table.h"
 #include "kvtier/key.h"
+#include "kvtier/pages.h"
+#include "kvtier/result.h"
 
 namespace kvtier::engine {
 
 // Tokens of a block of the engine's cache.
 inline constexpr std::uint32_t kBlockTokens = 16;
+// Of a context without an end, where nothing else is said. Rotations by positions up to here are
+// right to some hundredths of a radian in FP32.
+inline constexpr std::uint32_t kEndlessTokens = 1U << 20;
 
 struct ModelConfig {
   std::uint32_t vocab_size = 0;
@@ -37,6 +42,11 @@ struct ModelConfig {
   // Of each layer: how many tokens a token attends to, itself included; 0 for all. Empty: all in
   // every layer.
   std::vector<std::uint32_t> windows;
+  // Tokens at the beginning that every token attends to beside its window, which all layers then
+  // have. To them it is at position sinks + window - 1 at most, as if only what it attends to were
+  // there (Xiao et al., Efficient Streaming Language Models with Attention Sinks, 2024).
+  std::uint32_t sinks = 0;
+  bool endless = false;  // attend_within() was called: contexts go beyond what was trained
   std::vector<Token> bos;
   std::vector<Token> eos;
   // Of config.json, by name: known neither as part of the arithmetic nor as none of it.
@@ -47,10 +57,20 @@ struct ModelConfig {
   }
   // Takes contexts of at most `tokens`. Windows that hold them are none.
   void limit_positions(std::uint32_t tokens);
+  // Has every token attend to the first `sinks_` tokens and the last `window`, itself included, so
+  // that contexts may have `context_max` tokens; 0: kEndlessTokens. Errors: invalid (more than the
+  // model was trained for, windows of its own, a window below a block).
+  Result<void> attend_within(std::uint32_t sinks_, std::uint32_t window, std::uint32_t context_max);
+  // Of a sequence of `tokens`, the complete blocks that no later token attends to.
+  BlockRange unseen_blocks(std::uint32_t tokens) const noexcept;
+  // Tokens whose pages a sequence has at most where `rows` are computed at once; those of blocks
+  // that are begun are counted whole.
+  std::uint32_t tokens_kept(std::uint32_t rows) const noexcept;
   // What scores are multiplied with: 1 / sqrt(head_dim), and YaRN's factors of Q and K.
   float attention_scale() const noexcept;
   // What K and V depend on beside weights and tokens, exactly: "rope theta=500000
-  // scaling=llama3:8:1:4:8192", and "window=4096" or "windows=0x2,4096x30" where there are any.
+  // scaling=llama3:8:1:4:8192", and "window=4096", "window=1024 sinks=4" or "windows=0x2,4096x30"
+  // where there are any.
   std::string describe_positions() const;
 };
 

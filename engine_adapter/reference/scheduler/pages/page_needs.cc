@@ -6,13 +6,17 @@ namespace kvtier::engine {
 
 std::uint32_t pages_wanted(const LiveRequest& live, std::uint32_t block_tokens) {
   const std::size_t prompt = live.request.prompt.size();
-  if (live.branches.empty()) return blocks_of(prompt, block_tokens);
+  if (live.branches.empty()) return std::min(blocks_of(prompt, block_tokens), live.pages_most);
   const auto shared = static_cast<std::uint32_t>(prompt / block_tokens);
   std::uint32_t pages = shared;
+  std::uint32_t open = 0;
   for (const auto& branch : live.branches) {
-    if (!branch->ended) pages += blocks_of(branch->tokens.size(), block_tokens) - shared;
+    if (branch->ended) continue;
+    pages += blocks_of(branch->tokens.size(), block_tokens) - shared;
+    ++open;
   }
-  return pages;
+  const std::uint64_t most = std::uint64_t{live.pages_most} * std::max(open, 1U);
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(pages, most));
 }
 
 std::uint32_t pages_missing(const LiveRequest& live, std::uint32_t block_tokens) {

@@ -53,6 +53,7 @@ bool StepChooser::can_compute(LiveRequest& live, Branch& branch) {
   fill.extend();  // before, since it may ask for the very next block
   bool free = fill.advance();
   if (!free && fill.needs_page() && room_.make(1, live)) free = fill.advance();
+  branch.sequence->forget(model_.config().unseen_blocks(branch.sequence->length()));
   if (!free) return false;
   const std::uint32_t open = parking_.open_tokens_due(branch);
   return open == 0 || (room_.reserve(live, branch, open) && parking_.restore_open(live, branch));
