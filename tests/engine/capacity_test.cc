@@ -1,3 +1,4 @@
+#include "engine_adapter/reference/model/instance.h"
 #include "engine_adapter/reference/model/weights/engine_memory.h"
 
 #include <gtest/gtest.h>
@@ -113,6 +114,21 @@ TEST(EngineMemoryTest, what_users_begin_with_alike_is_held_once) {
                                    {.users = 7, .shared_tokens = 0});
   EXPECT_EQ(alone.users_tokens, alone.users_tokens_apart);
   EXPECT_EQ(engine_memory(llama_8b(), StorageFormat::fp8_e4m3, 3000, host).users_tokens, 0U);
+}
+
+TEST(EngineMemoryTest, pages_take_what_is_left_of_the_part_that_the_engine_may_have) {
+  EXPECT_EQ(pages_within(0.5, 100_MiB, 10_MiB, 1_MiB).value(), 40U);
+  EXPECT_EQ(pages_within(1.0, 100_MiB, 0, 3_MiB).value(), 33U);
+  EXPECT_EQ(pages_within(0.11, 100_MiB, 10_MiB, 1_MiB).value(), 1U);
+  const auto none = pages_within(0.1, 100_MiB, 10_MiB, 1_MiB);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, Errc::invalid);
+  EXPECT_NE(none.error().message.find("--memory-utilization: 10 MiB of 100 may be taken"),
+            std::string::npos);
+  EXPECT_FALSE(pages_within(0.1, 100_MiB, 90_MiB, 1_MiB));
+  // As many tokens as fit into 32 bits.
+  EXPECT_EQ(pages_within(1.0, std::uint64_t{1} << 60, 0, 4_KiB).value(),
+            ~std::uint32_t{0} / kBlockTokens);
 }
 
 TEST(CapacityTest, an_extent_and_a_segment_hold_whole_records_alone) {

@@ -97,7 +97,7 @@ struct DraftModel {
 // As `options` say, with `draft`, which may be null.
 SpeculationOptions speculation_of(const SpeculateOptions& options, const DraftModel* draft);
 
-void add_pool_tokens_option(CLI::App& command, std::uint32_t& pool_tokens);
+CLI::Option* add_pool_tokens_option(CLI::App& command, std::uint32_t& pool_tokens);
 
 // Adds a command to `app`, which outlives this call: `add_options` gives it its options, and `run`
 // its exit code, which `exit_code` is set to.

@@ -60,6 +60,7 @@ Result<std::unique_ptr<DraftModel>> DraftModel::load(const SpeculateOptions& opt
   }
   InstanceOptions own = like;
   if (own.pool_tokens == 0) own.pool_tokens = loaded.config.positions_max;
+  own.memory_utilization = 0;  // the large one's pages get what is left
   auto instance = Instance::make(**draft, own);
   if (!instance) return instance.error();
   if (own.device.cuda) (*draft)->let_go_of_weights();

@@ -75,8 +75,8 @@ void add_storage_format_option(CLI::App& command, std::string& format) {
       ->capture_default_str();
 }
 
-void add_pool_tokens_option(CLI::App& command, std::uint32_t& pool_tokens) {
-  command
+CLI::Option* add_pool_tokens_option(CLI::App& command, std::uint32_t& pool_tokens) {
+  return command
       .add_option("--pool-tokens", pool_tokens,
                   "Tokens the engine's own pages hold; 0: max_position_embeddings")
       ->capture_default_str();

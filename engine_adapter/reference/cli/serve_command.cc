@@ -1,6 +1,7 @@
 #include <map>
 #include <optional>
 
+#include "daemon/config/host_memory.h"
 #include "engine_adapter/reference/cli/command.h"
 #include "engine_adapter/reference/scheduler/scheduler.h"
 #include "engine_adapter/reference/server/http_server.h"
@@ -21,6 +22,7 @@ struct ServeOptions {
   std::string chat_template;
   std::uint32_t chunk_tokens = 0;
   std::uint32_t pool_tokens = 0;
+  double memory_utilization = 0;
   std::uint32_t deadline_ms = 1000;
   std::uint32_t handoff_deadline_ms = 30'000;
   server::Role role = server::Role::both;
@@ -111,7 +113,13 @@ void add_options(CLI::App& command, ServeOptions& o) {
       ->check(CLI::Range(0U, 1U << 16))
       ->capture_default_str();
   o.speculate.add_to(command);
-  add_pool_tokens_option(command, o.pool_tokens);
+  auto* pool_tokens = add_pool_tokens_option(command, o.pool_tokens);
+  command
+      .add_option("--memory-utilization", o.memory_utilization,
+                  "In place of --pool-tokens: the part of the GPU's memory, or on the CPU of the "
+                  "host's, that the engine may take; pages get what weights and activations leave")
+      ->check(CLI::Range(0.01, 1.0))
+      ->excludes(pool_tokens);
   command
       .add_option("--deadline-ms", o.deadline_ms,
                   "The longest that a request waits for the cache while nothing comes from it")
@@ -197,14 +205,19 @@ int serve(const ServeOptions& o) {
   if (!loaded) return fail(loaded.error());
   const auto chats = load_chats(o);
   if (!chats) return fail(chats.error());
+  const auto host = daemon::read_host_memory();
+  if (!host) return fail(host.error());
   const InstanceOptions made{.device = parse_device(o.device).value(),
                              .format = parse_storage_format(o.format).value(),
                              .pool_tokens = o.pool_tokens,
-                             .chunk_tokens = o.chunk_tokens};
-  auto instance = Instance::make(**loaded, made);
-  if (!instance) return fail(instance.error());
+                             .chunk_tokens = o.chunk_tokens,
+                             .memory_utilization = o.memory_utilization,
+                             .host_bytes = host->total_bytes};
+  // The small model first: what it takes is not left for pages.
   const auto draft = DraftModel::load(o.speculate, **loaded, made);
   if (!draft) return fail(draft.error());
+  auto instance = Instance::make(**loaded, made);
+  if (!instance) return fail(instance.error());
   if (parse_device(o.device).value().cuda) (*loaded)->let_go_of_weights();
   SchedulerOptions scheduling = o.scheduler;
   scheduling.speculation = speculation_of(o.speculate, draft->get());
@@ -215,7 +228,6 @@ int serve(const ServeOptions& o) {
   CacheSpaces spaces(instance->ns, *client);
   const std::string title = name_of(o, **loaded);
   server::ServerMetrics metrics(title);
-  SchedulerOptions scheduling = o.scheduler;
   scheduling.tell = [](const std::string& line) {
     std::fprintf(stderr, "kvtier-engine: %s\n", line.c_str());
   };
@@ -232,7 +244,8 @@ int serve(const ServeOptions& o) {
          .api_key = *key,
          .no_chat = chats->why_not,
          .positions_max = positions,
-         .pool_tokens = o.pool_tokens == 0 || (*loaded)->config.endless ? positions : o.pool_tokens,
+         .pool_tokens =
+             (*loaded)->config.endless ? positions : instance->pool->pages() * kBlockTokens,
          .cache_deadline = std::chrono::milliseconds(o.deadline_ms),
          .handoff_deadline = std::chrono::milliseconds(o.handoff_deadline_ms)});
     auto listening = server::HttpServer::listen(o.http, service, metrics);

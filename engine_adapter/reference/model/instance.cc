@@ -1,7 +1,10 @@
 #include "engine_adapter/reference/model/instance.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
+#include <fstream>
 
 #include "engine_adapter/reference/model/llama.h"
 #include "engine_adapter/reference/model/weights/capacity.h"
@@ -23,16 +26,24 @@ Result<Instance> make_cuda_instance(const LoadedModel&, const InstanceOptions&) 
 }
 #endif
 
+std::uint32_t blocks_for(std::uint32_t tokens) noexcept {
+  return tokens / kBlockTokens + (tokens % kBlockTokens != 0);
+}
+
+// Of this process: weights are in its own memory.
+std::uint64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::uint64_t all = 0, resident = 0;
+  file >> all >> resident;
+  return resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
 Result<Instance> make_cpu_instance(const LoadedModel& loaded, const InstanceOptions& options) {
   Instance instance;
   auto ns = loaded.ns(options.format);
   if (!ns) return ns.error();
   instance.ns = std::move(*ns);
   const RecordLayout layout = RecordLayout::of(instance.ns);
-  auto pool = PagePool::create(
-      layout, options.pool_tokens / kBlockTokens + (options.pool_tokens % kBlockTokens != 0));
-  if (!pool) return pool.error();
-  instance.pool = std::move(*pool);
   if (loaded.random_seed) {
     instance.drawn =
         std::make_unique<LlamaWeights>(make_random_weights(loaded.config, *loaded.random_seed));
@@ -43,10 +54,35 @@ Result<Instance> make_cpu_instance(const LoadedModel& loaded, const InstanceOpti
   instance.model =
       std::make_unique<Llama>(loaded.config, instance.drawn ? *instance.drawn : loaded.weights,
                               kernels::cpu_kernels(), layout, rows);
+  const auto pages = options.memory_utilization == 0
+                         ? Result<std::uint32_t>(blocks_for(options.pool_tokens))
+                         : pages_within(options.memory_utilization, options.host_bytes,
+                                        resident_bytes(), layout.record_bytes);
+  if (!pages) return pages.error();
+  auto pool = PagePool::create(layout, *pages);
+  if (!pool) return pool.error();
+  instance.pool = std::move(*pool);
   return instance;
 }
 
 }  // namespace
+
+Result<std::uint32_t> pages_within(double memory_utilization, std::uint64_t total_bytes,
+                                   std::uint64_t taken_bytes, std::uint64_t record_bytes) {
+  const auto usable =
+      static_cast<std::uint64_t>(static_cast<double>(total_bytes) * memory_utilization);
+  const std::uint64_t left = usable - std::min(usable, taken_bytes);
+  if (left < record_bytes) {
+    constexpr std::uint64_t kMiB = 1U << 20;
+    return make_error(Errc::invalid,
+                      "--memory-utilization: " + std::to_string(usable / kMiB) + " MiB of " +
+                          std::to_string(total_bytes / kMiB) + " may be taken, " +
+                          std::to_string(taken_bytes / kMiB) +
+                          " MiB are already, and no page fits; raise it, or take a smaller model");
+  }
+  return static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(left / record_bytes, ~std::uint32_t{0} / kBlockTokens));
+}
 
 Result<Device> parse_device(const std::string& text) {
   if (text == "cpu") return Device{};

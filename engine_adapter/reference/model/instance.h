@@ -24,7 +24,16 @@ struct InstanceOptions {
   StorageFormat format = StorageFormat::fp8_e4m3;
   std::uint32_t pool_tokens = 0;   // 0: as many as the model takes
   std::uint32_t chunk_tokens = 0;  // rows of a step; 0: 512 on the CPU, 8192 on a GPU
+  // In place of pool_tokens: the part of the device's memory, from 0 to 1, of which pages take what
+  // weights, activations and whatever else is there have left. 0: as pool_tokens says.
+  double memory_utilization = 0;
+  std::uint64_t host_bytes = 0;  // the memory that it is a part of on the CPU
 };
+
+// Pages of `record_bytes` that fit where `taken_bytes` of `total_bytes` have gone. Errors: invalid,
+// naming --memory-utilization.
+Result<std::uint32_t> pages_within(double memory_utilization, std::uint64_t total_bytes,
+                                   std::uint64_t taken_bytes, std::uint64_t record_bytes);
 
 struct Instance {
   Namespace ns;
@@ -33,8 +42,8 @@ struct Instance {
   std::unique_ptr<PagePool> pool;
   std::unique_ptr<Model> model;
 
-  // `loaded` outlives it. Errors: invalid (not a model of this device), unavailable (no such
-  // device, or not in this build), no_space.
+  // `loaded` outlives it. Errors: invalid (not a model of this device; no page fits), unavailable
+  // (no such device, or not in this build), no_space.
   static Result<Instance> make(const LoadedModel& loaded, const InstanceOptions& options);
 };
 

@@ -1,6 +1,9 @@
 #include "engine_adapter/reference/model/cuda/cuda_instance.h"
 
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
+#include <string>
 
 #include "engine_adapter/reference/model/cuda/cuda_llama.h"
 #include "engine_adapter/reference/model/cuda/cuda_memory.h"
@@ -26,9 +29,20 @@ Result<Instance> make_cuda_instance(const LoadedModel& loaded, const InstanceOpt
   if (!model) return model.error();
   instance.model = std::move(*model);
   instance.memory = std::make_unique<cuda::CudaMemory>(*options.device.cuda);
-  auto pool = PagePool::create(
-      layout, options.pool_tokens / kBlockTokens + (options.pool_tokens % kBlockTokens != 0),
-      *instance.memory);
+  std::uint32_t pages =
+      options.pool_tokens / kBlockTokens + (options.pool_tokens % kBlockTokens != 0);
+  if (options.memory_utilization != 0) {
+    std::size_t free = 0, total = 0;
+    if (const cudaError_t code = cudaMemGetInfo(&free, &total); code != cudaSuccess) {
+      return make_error(Errc::unavailable, std::string("the GPU does not tell its memory: ") +
+                                               cudaGetErrorString(code));
+    }
+    const auto fit =
+        pages_within(options.memory_utilization, total, total - free, layout.record_bytes);
+    if (!fit) return fit.error();
+    pages = *fit;
+  }
+  auto pool = PagePool::create(layout, pages, *instance.memory);
   if (!pool) return pool.error();
   instance.pool = std::move(*pool);
   return instance;
