@@ -112,6 +112,8 @@ class StampAges {
   void pass(std::uint32_t now, std::uint64_t stamp) {
     now_ = now;
     if (samples_.empty() || samples_.back().stamp != stamp) samples_.push_back({stamp, now});
+    // Of a clock that stands, the last time counts: what comes next comes later.
+    samples_.back().at = now;
     remembered_ = {};
     if (samples_.size() >= kSamplesMax) thin();
   }

@@ -62,6 +62,21 @@ TEST(StampAges, are_right_to_a_sixteenth_over_a_month_and_take_bounded_memory) {
   EXPECT_FALSE(ages.of(1000).known);
 }
 
+// A cache that nobody used for an hour took the first uses after it for an hour old.
+TEST(StampAges, of_what_is_used_after_a_rest_do_not_count_the_rest) {
+  StampAges ages;
+  std::uint32_t now = 1;
+  for (; now <= 10; ++now) ages.pass(now, 100 + now);
+  for (; now <= 3600; ++now) ages.pass(now, 110);
+  ages.pass(now, 115);  // five uses
+  ages.pass(now + 7, 115);
+  const auto age = ages.of(113);
+  ASSERT_TRUE(age.known);
+  EXPECT_GE(age.seconds, 7U);
+  EXPECT_LE(age.seconds, 8U);
+  EXPECT_NEAR(ages.of(105).seconds, 3601.0 + 7 - 5, 1.0) << "and what was before it does";
+}
+
 TEST(NamespaceLabels, are_kept_and_no_series_ever_goes_back) {
   const Tenants tenants;
   Namespaces namespaces(tenants);
