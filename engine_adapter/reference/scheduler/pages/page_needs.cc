@@ -25,7 +25,7 @@ std::uint32_t pages_missing(const LiveRequest& live, std::uint32_t block_tokens)
     if (branch->ended) continue;
     const std::uint32_t blocks = blocks_of(branch->tokens.size(), block_tokens);
     const auto there = static_cast<std::uint32_t>(branch->sequence->records().size());
-    missing += blocks - std::min(blocks, there);
+    missing += std::min(blocks - std::min(blocks, there), live.pages_most);
   }
   return missing;
 }
