@@ -59,9 +59,8 @@ Result<Reply> ReplyReader::take(std::string_view line) {
 
 Result<long long> bulk_length(std::string_view line) {
   long long length = 0;
-  const char* const last = line.data() + line.size() - 2;
-  const bool framed = line.size() > 3 && line.ends_with("\r\n") && line[0] == '$';
-  if (framed) {
+  if (line.size() > 3 && line.ends_with("\r\n") && line[0] == '$') {
+    const char* const last = line.data() + line.size() - 2;
     const auto [end, failed] = std::from_chars(line.data() + 1, last, length);
     if (failed == std::errc{} && end == last && length >= -1) return length;
   }

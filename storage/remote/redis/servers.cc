@@ -1,6 +1,7 @@
 #include "storage/remote/redis/servers.h"
 
 #include <algorithm>
+#include <limits>
 #include <unordered_set>
 #include <utility>
 
@@ -121,12 +122,14 @@ void Servers::slots_known(RedisNode& node, const Answer& answer) {
   node.set_probe(std::string(kValuePrefix) + "probe");
 }
 
-// A list of [first slot, last slot, [host, port, ...], replicas ...].
+// A list of [first slot, last slot, [host, port, ...], replicas ...]. A slot is in one of them: a
+// map that has more slots than there are would keep this thread busy for as long as a server likes.
 void Servers::take_map(RedisNode& from, const redisReply& map) {
   std::fill(slots_.begin(), slots_.end(), nullptr);
   map_stale_ = false;
+  long long left = kClusterSlots;
   for (std::size_t i = 0; i < map.elements; ++i) {
-    if (!take_range(from, *map.element[i])) map_stale_ = true;
+    if (!take_range(from, *map.element[i], left)) map_stale_ = true;
   }
   count_unserved();
   set_probes();
@@ -136,7 +139,8 @@ void Servers::count_unserved() {
   unserved_ = static_cast<std::size_t>(std::ranges::count(slots_, nullptr));
 }
 
-bool Servers::take_range(const RedisNode& from, const redisReply& range) {
+// `left`: how many slots the ranges may still have.
+bool Servers::take_range(const RedisNode& from, const redisReply& range, long long& left) {
   if (range.type != REDIS_REPLY_ARRAY || range.elements < 3) return false;
   const redisReply& first = *range.element[0];
   const redisReply& last = *range.element[1];
@@ -146,10 +150,16 @@ bool Servers::take_range(const RedisNode& from, const redisReply& range) {
       master.element[1]->type != REDIS_REPLY_INTEGER) {
     return false;
   }
-  RemoteAddress address{std::string(text_of(*master.element[0])),
-                        static_cast<std::uint16_t>(master.element[1]->integer)};
+  const long long port = master.element[1]->integer;
+  if (first.integer < 0 || last.integer < first.integer || last.integer >= kClusterSlots ||
+      port <= 0 || port > std::numeric_limits<std::uint16_t>::max()) {
+    return false;
+  }
+  const long long slots = last.integer - first.integer + 1;
+  if (slots > left) return false;
+  left -= slots;
+  RemoteAddress address{std::string(text_of(*master.element[0])), static_cast<std::uint16_t>(port)};
   if (address.host.empty() || address.host == "?") address.host = from.address().host;
-  if (first.integer < 0 || last.integer >= kClusterSlots || address.port == 0) return false;
   RedisNode* const node = node_at(address);
   for (long long slot = first.integer; slot <= last.integer; ++slot)
     slots_[static_cast<std::size_t>(slot)] = node;

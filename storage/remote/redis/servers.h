@@ -54,7 +54,7 @@ class Servers {
   RedisNode* node_at(const RemoteAddress& address);
   bool is_seed(const RedisNode& node) const;
   void take_map(RedisNode& from, const redisReply& map);
-  bool take_range(const RedisNode& from, const redisReply& range);
+  bool take_range(const RedisNode& from, const redisReply& range, long long& left);
   void count_unserved();
   void set_probes();
   void retire();

@@ -1,11 +1,15 @@
 // The parts of the remote store that need no server.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "storage/remote/byte_budget.h"
 #include "storage/remote/redis/reply_reader.h"
 #include "storage/remote/redis/server_error.h"
+#include "storage/remote/redis/servers.h"
 #include "storage/remote/remote_url.h"
 #include "storage/remote/remote_value.h"
 #include "tests/storage/remote/support/remote_parts.h"
@@ -135,7 +139,7 @@ TEST(ReplyReader, BoundsWhatAServerCanMakeItTake) {
   EXPECT_EQ(*bulk_length("$12\r\n"), 12);
   EXPECT_EQ(*bulk_length("$-1\r\n"), -1);
   for (const char* const bad :
-       {"$\r\n", "$-2\r\n", "$1x\r\n", "$1\n", "1\r\n", "$99999999999999999999\r\n"})
+       {"", "$", "$\r\n", "$-2\r\n", "$1x\r\n", "$1\n", "1\r\n", "$99999999999999999999\r\n"})
     EXPECT_FALSE(bulk_length(bad)) << bad;
 }
 
@@ -155,6 +159,48 @@ TEST(ValueForm, ASealedValueOpensUnderItsOwnNameAlone) {
   // Two of the same record have nothing in common.
   EXPECT_NE(form.make(record.bytes, record.identity)->first,
             form.make(record.bytes, record.identity)->first);
+}
+
+class NobodyAsks final : public OperationOwner {
+ public:
+  void answered(RedisNode&, OperationPtr, Answer) override {}
+  void failed(OperationPtr, Error) override {}
+  void slots_known(RedisNode&, const Answer&) override {}
+};
+
+// How many servers a cluster has by the map of its slots, each range of them [first, last, port].
+std::size_t servers_of(const std::vector<std::array<long long, 3>>& ranges) {
+  RedisContext context{.options = {},
+                       .url = *RemoteUrl::parse("redis://a:1"),
+                       .form = ValueForm(nullptr),
+                       .tls = {},
+                       .shared = nullptr,
+                       .inbox = nullptr,
+                       .timers = {},
+                       .now = Clock::now(),
+                       .spare = {}};
+  NobodyAsks owner;
+  Servers servers(context, owner);
+  ReplyReader reader;
+  EXPECT_FALSE(*reader.take("*" + std::to_string(ranges.size()) + "\r\n"));
+  Result<Reply> reply = Reply();
+  for (const auto& [first, last, port] : ranges) {
+    for (const std::string& line :
+         {std::string("*3"), ":" + std::to_string(first), ":" + std::to_string(last),
+          std::string("*2"), std::string("+b"), ":" + std::to_string(port)})
+      reply = reader.take(line + "\r\n");
+  }
+  EXPECT_TRUE(*reply);
+  servers.slots_known(*servers.nodes().front(),
+                      {.what = Answer::What::array, .array = std::move(*reply)});
+  return servers.nodes().size() - 1;
+}
+
+TEST(Servers, AMapHasEachSlotOnceAndPortsThatThereAre) {
+  EXPECT_EQ(servers_of({{0, 8191, 1}, {8192, 16383, 2}}), 2U);
+  EXPECT_EQ(servers_of({{0, 16383, 1}, {0, 16383, 2}, {5, 5, 3}}), 1U);
+  EXPECT_EQ(servers_of({{0, 1, 65535}, {2, 3, 65536 + 7}, {4, 5, 0}, {6, 7, -1}}), 1U);
+  EXPECT_EQ(servers_of({{-1, 1, 1}, {3, 2, 2}, {16383, 16384, 3}}), 0U);
 }
 
 }  // namespace
