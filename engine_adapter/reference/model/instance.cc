@@ -67,6 +67,11 @@ Result<Instance> make_cpu_instance(const LoadedModel& loaded, const InstanceOpti
 
 }  // namespace
 
+std::uint32_t usual_pool_tokens(const ModelConfig& config, std::uint32_t chunk_tokens) noexcept {
+  if (!config.endless) return config.positions_max;
+  return 2 * config.tokens_kept(chunk_tokens != 0 ? chunk_tokens : kCpuChunkTokens);
+}
+
 Result<std::uint32_t> pages_within(double memory_utilization, std::uint64_t total_bytes,
                                    std::uint64_t taken_bytes, std::uint64_t record_bytes) {
   const auto usable =
@@ -100,12 +105,8 @@ Result<Device> parse_device(const std::string& text) {
 Result<Instance> Instance::make(const LoadedModel& loaded, const InstanceOptions& options) {
   if (auto kept = check_engine_format(options.format); !kept) return kept.error();
   InstanceOptions settled = options;
-  // Without an end: what two such contexts keep.
-  if (settled.pool_tokens == 0) {
-    const std::uint32_t rows = settled.chunk_tokens != 0 ? settled.chunk_tokens : kCpuChunkTokens;
-    settled.pool_tokens =
-        loaded.config.endless ? 2 * loaded.config.tokens_kept(rows) : loaded.config.positions_max;
-  }
+  if (settled.pool_tokens == 0)
+    settled.pool_tokens = usual_pool_tokens(loaded.config, settled.chunk_tokens);
   if (settled.device.cuda && loaded.config.endless) {
     return make_error(Errc::invalid,
                       "--window: the CUDA kernels attend to whole contexts; use --device cpu");
