@@ -11,11 +11,13 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 from pathlib import Path
 
@@ -33,7 +35,9 @@ def computed_in(lines):
     return {found.group(1) for line in lines if (found := re.match(r"\d+/\d+ (.+): \d+ of \d+ tokens computed", line))}
 
 
-class WarmTest(unittest.TestCase):
+class Served(unittest.TestCase):
+    REMOTE = ""  # of the daemon's configuration
+
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
         self.root = Path(self.folder.name)
@@ -45,7 +49,7 @@ class WarmTest(unittest.TestCase):
         (self.root / "key").write_text(KEY + "\n")
         self.socket = self.root / "kvtierd.sock"
         config = self.root / "kvtierd.toml"
-        config.write_text(f'socket = "{self.socket}"\n[host]\ncapacity = "256MiB"\n[http]\nlisten = ""\n')
+        config.write_text(f'socket = "{self.socket}"\n[host]\ncapacity = "256MiB"\n[http]\nlisten = ""\n{self.REMOTE}')
         self.daemon = subprocess.Popen([ARGUMENTS.daemon, "--config", config], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.start_engine()
 
@@ -100,6 +104,8 @@ class WarmTest(unittest.TestCase):
             self.assertEqual(self.warm(*arguments)[0], 0)
         self.fail(f"documents that are never cached whole: {short}")
 
+
+class WarmTest(Served):
     def test_every_documents_next_request_is_cached_behind_its_prefix_and_for_its_tenant_alone(self):
         manifest = self.root / "warm.toml"
         manifest.write_text("prefix_file = 'prefix.txt'\nsalt = 'team-a'\n[[documents]]\npath = 'docs'\n")
@@ -267,6 +273,39 @@ class OtherServerTest(unittest.TestCase):
         self.assertIn("give --model, one of those served: one, two", done.stderr)
         self.assertEqual(self.warm("--model", "two").returncode, 0)
         self.assertEqual(self.server.asked[0][2]["model"], "two")
+
+
+class RemoteTest(Served):
+    """What a run has warmed goes to the store that other hosts share, where nothing else does."""
+
+    def setUp(self):
+        if shutil.which("redis-server") is None:
+            self.skipTest("there is no redis-server: scripts/bootstrap.sh installs it")
+        self.store = tempfile.TemporaryDirectory()
+        self.addCleanup(self.store.cleanup)
+        path = Path(self.store.name) / "redis.sock"
+        self.redis = subprocess.Popen(["redis-server", "--port", "0", "--unixsocket", path, "--save", "", "--appendonly", "no",
+                                       "--dir", self.store.name], stdout=subprocess.DEVNULL)
+        self.addCleanup(self.redis.wait)
+        self.addCleanup(self.redis.kill)
+        while not path.exists():
+            time.sleep(0.01)
+        self.REMOTE = f'[remote]\nurl = "redis+unix://{path}"\nadmission = "warm"\n'
+        super().setUp()
+
+    def values(self):
+        said = subprocess.run(["redis-cli", "-s", Path(self.store.name) / "redis.sock", "dbsize"], capture_output=True, text=True,
+                              check=True)
+        return int(said.stdout)
+
+    def test_what_was_warmed_is_in_the_remote_tier(self):
+        # An engine that has rested: what it is asked next is new all the same.
+        time.sleep(5)
+        code, summary, log = self.warm("--remote", "--socket", self.socket, self.docs / "page00.md")
+        self.assertEqual(code, 0, log)
+        blocks = summary["prompt_tokens"] // 16
+        self.assertEqual(summary["remote"], {"blocks": blocks, "left": 0})
+        self.assertEqual(self.values(), blocks)
 
 
 if __name__ == "__main__":
