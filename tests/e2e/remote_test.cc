@@ -15,7 +15,9 @@ using storage::testing::RedisServer;
 
 using namespace std::chrono_literals;
 
-DaemonOptions of_host(const RedisServer& redis, const std::string& more = "") {
+// A busy machine may be late where a store is asked before a lease.
+DaemonOptions of_host(const RedisServer& redis,
+                      const std::string& more = "lookup_timeout_ms = 1000\n") {
   DaemonOptions options;
   options.disk_capacity = "";
   options.more = "[remote]\nurl = '" + redis.url() + "'\nadmission = 'all'\n" + more;
