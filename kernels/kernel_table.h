@@ -47,7 +47,8 @@ struct SequenceKv {
   const std::byte* const* records = nullptr;  // [complete blocks] -> record
   // Per block; only the blocks that hold a query row of this call are read, null elsewhere.
   const float* const* exact_k = nullptr;  // [blocks] -> [kv_heads][block_tokens][head_dim_k]
-  const float* const* exact_v = nullptr;  // [blocks] -> [kv_heads][block_tokens][head_dim_v]
+  const float* const* exact_v = nullptr;  // [blocks] -> [kv_heads][block_tokens][head_dim_v]; not
+                                          // looked at where head_dim_v is 0
 };
 
 // The "as stored" rule: the row at position p, in block b = p / block_tokens, attends to blocks 0
@@ -58,14 +59,16 @@ struct AttentionArgs {
   const RecordLayout* layout = nullptr;
   std::uint32_t layer = 0;
   std::uint32_t rows = 0;
-  std::uint32_t heads = 0;                   // query heads, a multiple of layout->kv_heads
-  std::uint32_t window = 0;                  // tokens that a row sees, itself included; 0: all
-  std::uint32_t sinks = 0;                   // with a window that holds a block at least; 0: none
-  const float* sink_q = nullptr;             // as q; not looked at without sinks
-  float scale = 0;                           // usually 1 / sqrt(head_dim_k)
-  const float* q = nullptr;                  // [rows][heads][head_dim_k], after RoPE
-  float* out = nullptr;                      // [rows][heads][head_dim_v]
-  const std::uint32_t* positions = nullptr;  // [rows]
+  std::uint32_t heads = 0;        // query heads, a multiple of layout->kv_heads
+  std::uint32_t window = 0;       // tokens that a row sees, itself included; 0: all
+  std::uint32_t sinks = 0;        // with a window that holds a block at least; 0: none
+  const float* sink_q = nullptr;  // as q; not looked at without sinks
+  // Where the layout has no V (latent attention): V is the first so many channels of K.
+  std::uint32_t value_channels = 0;
+  float scale = 0;                              // usually 1 / sqrt(head_dim_k)
+  const float* q = nullptr;                     // [rows][heads][head_dim_k], after RoPE
+  float* out = nullptr;                         // [rows][heads][head_dim_v, or value_channels]
+  const std::uint32_t* positions = nullptr;     // [rows]
   const std::uint32_t* row_sequence = nullptr;  // [rows] -> index into sequences
   const SequenceKv* sequences = nullptr;
 };

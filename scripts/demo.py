@@ -11,7 +11,10 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+MODEL = ROOT / "engine_adapter" / "models" / "docs-4m"
+DOCUMENT = ROOT / "scripts" / "demo-document.txt"
 BLOCK_TOKENS = 16
+RANDOM_TOKENS = 4096
 SPEED_UP_WANTED = 10
 
 CONFIG = """\
@@ -56,10 +59,9 @@ class Daemon:
         self.process.wait(timeout=60)
 
 
-def generate(engine, model, socket, prompt, *flags):
-    """The runs of one engine process, as kvtier-engine reports them."""
-    command = [engine, "generate", "--model", model, "--socket", socket, "--prompt-file", prompt,
-               "--max-tokens", "48", "--json", "--flush", *flags]
+def generate(engine, question, socket, *flags):
+    """The runs of one engine process, as kvtier-engine reports them; `question` is what names model and prompt."""
+    command = [engine, "generate", *question, "--socket", socket, "--max-tokens", "48", "--json", "--flush", *flags]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"kvtier-engine failed ({done.returncode}):\n{done.stderr}")
@@ -79,20 +81,20 @@ def row(name, run):
             "answer_sha256": run["answer_sha256"]}
 
 
-def all_runs(daemon, engine, model, prompt):
+def all_runs(daemon, engine, question):
     daemon.start()
-    first, again = generate(engine, model, daemon.socket, prompt, "--repeat", "2")
+    first, again = generate(engine, question, daemon.socket, "--repeat", "2")
     yield row("computed", first), first["answer"]
     yield row("same engine again", again), None
-    yield row("new engine process", generate(engine, model, daemon.socket, prompt)[0]), None
+    yield row("new engine process", generate(engine, question, daemon.socket)[0]), None
     subprocess.run([daemon.ctl, "--socket", daemon.socket, "drop", "--tier", "device", "--tier", "host"],
                    check=True, capture_output=True)
     yield row("device and host tiers emptied (from disk)",
-              generate(engine, model, daemon.socket, prompt)[0]), None
+              generate(engine, question, daemon.socket)[0]), None
     for name, how in (("daemon restarted", signal.SIGTERM), ("daemon killed with SIGKILL", signal.SIGKILL)):
         daemon.stop(how)
         daemon.start()
-        yield row(name, generate(engine, model, daemon.socket, prompt)[0]), None
+        yield row(name, generate(engine, question, daemon.socket)[0]), None
 
 
 def failures(runs, document_tokens):
@@ -136,25 +138,30 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--build", type=pathlib.Path, required=True, help="CMake's binary directory")
     arguments.add_argument("--out", type=pathlib.Path, required=True, help="where the JSON goes")
+    arguments.add_argument("--random-weights", metavar="SHAPE", help="not the bundled model but weights drawn for a shape "
+                           "(tiny-mla has latent attention), with a prompt of random tokens")
     arguments = arguments.parse_args()
     build = arguments.build.resolve()
     engine = build / "bin" / "kvtier-engine"
-    model = ROOT / "engine_adapter" / "models" / "docs-4m"
-    document = ROOT / "scripts" / "demo-document.txt"
-    question = (ROOT / "scripts" / "demo-questions.txt").read_text().splitlines()[0]
 
     # The disk tier wants a real file system, which /tmp may not be.
     work = pathlib.Path(tempfile.mkdtemp(prefix="demo-", dir=build))
     daemon = Daemon(build / "bin", work)
-    prompt = work / "prompt.txt"
-    prompt.write_text(f"{document.read_text()}\n\nQuestion: {question}\nAnswer:")
     try:
+        if arguments.random_weights:
+            document_tokens = RANDOM_TOKENS
+            question = ["--random-weights", arguments.random_weights, "--prompt-length", str(RANDOM_TOKENS + 1)]
+        else:
+            document_tokens = tokens_in(engine, MODEL, DOCUMENT)
+            asked = (ROOT / "scripts" / "demo-questions.txt").read_text().splitlines()[0]
+            prompt = work / "prompt.txt"
+            prompt.write_text(f"{DOCUMENT.read_text()}\n\nQuestion: {asked}\nAnswer:")
+            question = ["--model", MODEL, "--prompt-file", prompt]
         rows = []
-        for run, answer in all_runs(daemon, engine, model, prompt):
+        for run, answer in all_runs(daemon, engine, question):
             rows.append(run)
-            if answer is not None:
-                print(f"\nQuestion: {question}\nAnswer of the bundled 4M-parameter model:{answer}")
-        document_tokens = tokens_in(engine, model, document)
+            if answer is not None and not arguments.random_weights:
+                print(f"\nQuestion: {asked}\nAnswer of the bundled 4M-parameter model:{answer}")
         arguments.out.write_text(json.dumps({"document_tokens": document_tokens, "runs": rows}, indent=2) + "\n")
         print_table(rows, document_tokens)
         wrong = list(failures(rows, document_tokens))

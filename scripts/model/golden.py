@@ -89,6 +89,11 @@ TINY = {
 }
 
 
+LATENT = dict(hidden_size=64, num_attention_heads=4, num_key_value_heads=4, tie_word_embeddings=False,
+              attention_bias=False, first_k_dense_replace=2, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=8,
+              head_dim=8, v_head_dim=16)
+YARN = {"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 64, "beta_fast": 8, "beta_slow": 1}
+
 # One of each family that the GPU's attention takes (head_dim 64), with 256 greedy tokens.
 FAMILIES = {
     "llama": dict(architecture="LlamaForCausalLM", model_type="llama", seed=21, hidden_size=128,
@@ -107,6 +112,19 @@ FAMILIES = {
     "qwen2.5-window": dict(architecture="Qwen2ForCausalLM", model_type="qwen2", seed=25, hidden_size=64,
                            num_attention_heads=2, num_key_value_heads=1, tie_word_embeddings=True,
                            use_sliding_window=True, sliding_window=40, max_window_layers=1),
+    # Latent attention, all layers dense: queries at once or through a latent of their own, rotated by pairs or by halves,
+    # positions plain or with YaRN; the latents' norms have an epsilon that is not rms_norm_eps.
+    "deepseek-v2": dict(LATENT, architecture="DeepseekV2ForCausalLM", model_type="deepseek_v2", seed=26,
+                        rms_norm_eps=1e-2, q_lora_rank=None, kv_lora_rank=48, qk_nope_head_dim=24, qk_rope_head_dim=16,
+                        head_dim=16, v_head_dim=20, mlp_bias=True),
+    "deepseek-v2-yarn": dict(LATENT, architecture="DeepseekV2ForCausalLM", model_type="deepseek_v2", seed=27,
+                             q_lora_rank=36, rope_scaling=dict(YARN, mscale=0.7, mscale_all_dim=0.4)),
+    "deepseek-v3": dict(LATENT, architecture="DeepseekV3ForCausalLM", model_type="deepseek_v3", seed=28,
+                        q_lora_rank=40, rope_interleave=True,
+                        rope_scaling=dict(YARN, mscale=1.0, mscale_all_dim=1.0)),
+    "deepseek-v3-halves": dict(LATENT, architecture="DeepseekV3ForCausalLM", model_type="deepseek_v3", seed=29,
+                               tie_word_embeddings=True, q_lora_rank=None, v_head_dim=24, rope_interleave=False,
+                               rope_scaling=YARN),
 }
 
 

@@ -95,11 +95,19 @@ TEST(EndlessFidelity, every_answer_within_sinks_and_a_window_equals_the_one_comp
   compare_with_computed(*model, kFormat);
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, Fidelity,
-                         testing::Values(StorageFormat::fp8_e4m3, StorageFormat::fp8_e5m2,
-                                         StorageFormat::bf16, StorageFormat::f32,
-                                         StorageFormat::int8, StorageFormat::int4),
-                         [](const auto& format) { return std::string(name(format.param)); });
+// Records without V: latents and rotary keys.
+class LatentFidelity : public testing::TestWithParam<StorageFormat> {};
+
+TEST_P(LatentFidelity, every_answer_equals_the_one_computed_without_a_cache) {
+  const auto model = engine::test::load_checkpoint(engine::test::kLatent[1]);
+  ASSERT_NE(model, nullptr);
+  compare_with_computed(*model, GetParam());
+}
+
+const auto kFormats = testing::ValuesIn(engine::test::kAllFormats);
+const auto kNameOfFormat = [](const auto& format) { return std::string(name(format.param)); };
+INSTANTIATE_TEST_SUITE_P(Formats, Fidelity, kFormats, kNameOfFormat);
+INSTANTIATE_TEST_SUITE_P(Formats, LatentFidelity, kFormats, kNameOfFormat);
 
 }  // namespace
 }  // namespace kvtier::e2e

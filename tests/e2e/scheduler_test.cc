@@ -40,8 +40,10 @@ class Waiting final : public engine::RequestListener {
 
 class BatchedEngine : public testing::Test {
  protected:
-  explicit BatchedEngine(const engine::SchedulerOptions& options = {})
-      : model_(engine::test::TestModel::make_small()),
+  explicit BatchedEngine(
+      const engine::SchedulerOptions& options = {},
+      std::unique_ptr<engine::test::TestModel> model = engine::test::TestModel::make_small())
+      : model_(std::move(model)),
         reference_(*model_, kFormat),
         engine_(*model_, kFormat, kChunkTokens, kPages) {
     daemon_.start();
@@ -116,6 +118,15 @@ void BatchedEngine::campaign() {
 
 TEST_F(BatchedEngine,
        answers_stay_the_same_with_a_daemon_killed_in_the_middle_and_requests_cancelled) {
+  campaign();
+}
+
+class LatentEngine : public BatchedEngine {
+ protected:
+  LatentEngine() : BatchedEngine({}, engine::test::load_checkpoint(engine::test::kLatent[1])) {}
+};
+
+TEST_F(LatentEngine, answers_stay_the_same_with_a_daemon_killed_in_the_middle) {
   campaign();
 }
 

@@ -29,6 +29,8 @@ INSTANTIATE_TEST_SUITE_P(Bundled, GoldenLogits, testing::ValuesIn(kBundled),
                          [](const auto& test) { return std::string(test.param.title); });
 INSTANTIATE_TEST_SUITE_P(Windowed, GoldenLogits, testing::ValuesIn(kWindowed),
                          [](const auto& test) { return std::string(test.param.title); });
+INSTANTIATE_TEST_SUITE_P(Latent, GoldenLogits, testing::ValuesIn(kLatent),
+                         [](const auto& test) { return std::string(test.param.title); });
 INSTANTIATE_TEST_SUITE_P(Families, GoldenLogits, testing::ValuesIn(kFamilies),
                          [](const auto& test) { return std::string(test.param.title); });
 
@@ -47,6 +49,8 @@ TEST_P(GoldenAnswers, AreTheLikeliestTokensOfTheReference) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Windowed, GoldenAnswers, testing::ValuesIn(kWindowed),
+                         [](const auto& test) { return std::string(test.param.title); });
+INSTANTIATE_TEST_SUITE_P(Latent, GoldenAnswers, testing::ValuesIn(kLatent),
                          [](const auto& test) { return std::string(test.param.title); });
 INSTANTIATE_TEST_SUITE_P(Families, GoldenAnswers, testing::ValuesIn(kFamilies),
                          [](const auto& test) { return std::string(test.param.title); });
@@ -149,17 +153,39 @@ TEST(SinksAndWindow, AreInTheNamespaceAndHaveBounds) {
   EXPECT_EQ(config.positions_max, 5000U);
 }
 
-class EveryFormat : public OverSmallModel<testing::TestWithParam<StorageFormat>> {};
+// Each format with K and V, and with latents alone.
+class EveryFormat : public testing::TestWithParam<std::tuple<bool, StorageFormat>> {
+ public:
+  static void SetUpTestSuite() {
+    plain_ = TestModel::make_small();
+    latent_ = load_checkpoint(kLatent[1]);
+  }
+  static void TearDownTestSuite() {
+    plain_.reset();
+    latent_.reset();
+  }
 
-INSTANTIATE_TEST_SUITE_P(Engine, EveryFormat, testing::ValuesIn(kAllFormats),
-                         [](const auto& test) { return std::string(name(test.param)); });
+ protected:
+  void SetUp() override { ASSERT_TRUE(plain_ && latent_); }
+  static StorageFormat format() { return std::get<1>(GetParam()); }
+  static const TestModel& model() { return std::get<0>(GetParam()) ? *latent_ : *plain_; }
+
+ private:
+  static inline std::unique_ptr<TestModel> plain_, latent_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Engine, EveryFormat,
+                         testing::Combine(testing::Bool(), testing::ValuesIn(kAllFormats)),
+                         [](const auto& test) {
+                           return (std::get<0>(test.param) ? "latent_" : "") +
+                                  std::string(name(std::get<1>(test.param)));
+                         });
 
 TEST_P(EveryFormat, GivesTheSameBitsWhateverTheChunks) {
-  ASSERT_NE(model_, nullptr);
-  const auto tokens = random_tokens(131, model_->config.vocab_size, 5);
-  const auto all_at_once = logits_of(*model_, GetParam(), tokens, 512, 131);
+  const auto tokens = random_tokens(131, model().config.vocab_size, 5);
+  const auto all_at_once = logits_of(model(), format(), tokens, 512, 131);
   for (const std::uint32_t chunk : {1U, 7U, 16U, 17U, 64U}) {
-    const auto in_chunks = logits_of(*model_, GetParam(), tokens, chunk, 131);
+    const auto in_chunks = logits_of(model(), format(), tokens, chunk, 131);
     EXPECT_EQ(std::memcmp(in_chunks.data(), all_at_once.data(), all_at_once.size() * sizeof(float)),
               0)
         << "chunks of " << chunk;
@@ -167,26 +193,24 @@ TEST_P(EveryFormat, GivesTheSameBitsWhateverTheChunks) {
 }
 
 TEST_P(EveryFormat, GivesTheSameBitsForSequencesComputedTogether) {
-  ASSERT_NE(model_, nullptr);
-  const std::size_t vocab = model_->config.vocab_size;
-  const auto one = random_tokens(40, model_->config.vocab_size, 6);
-  const auto two = random_tokens(23, model_->config.vocab_size, 7);
-  TestEngine engine(*model_, GetParam(), 64);
+  const std::size_t vocab = model().config.vocab_size;
+  const auto one = random_tokens(40, model().config.vocab_size, 6);
+  const auto two = random_tokens(23, model().config.vocab_size, 7);
+  TestEngine engine(model(), format(), 64);
   Sequence first(*engine.pool, id_of(engine.ns), 64);
   Sequence second(*engine.pool, id_of(engine.ns), 64);
   std::vector<float> logits(2 * vocab);
   const StepInput inputs[] = {{&first, std::span(one), 1}, {&second, std::span(two), 1}};
   ASSERT_TRUE(engine.llama.step(inputs, logits));
-  const auto alone_one = logits_of(*model_, GetParam(), one, 64, 1);
-  const auto alone_two = logits_of(*model_, GetParam(), two, 64, 1);
+  const auto alone_one = logits_of(model(), format(), one, 64, 1);
+  const auto alone_two = logits_of(model(), format(), two, 64, 1);
   EXPECT_EQ(std::memcmp(logits.data(), alone_one.data(), vocab * sizeof(float)), 0);
   EXPECT_EQ(std::memcmp(logits.data() + vocab, alone_two.data(), vocab * sizeof(float)), 0);
 }
 
 TEST_P(EveryFormat, LeavesRecordsThatProveTheirTokens) {
-  ASSERT_NE(model_, nullptr);
-  const auto tokens = random_tokens(50, model_->config.vocab_size, 8);
-  TestEngine engine(*model_, GetParam(), 7);
+  const auto tokens = random_tokens(50, model().config.vocab_size, 8);
+  TestEngine engine(model(), format(), 7);
   const NamespaceId ns = id_of(engine.ns);
   Sequence sequence(*engine.pool, ns, 64);
   while (sequence.length() < tokens.size()) {
@@ -207,10 +231,9 @@ TEST_P(EveryFormat, LeavesRecordsThatProveTheirTokens) {
 }
 
 TEST_P(EveryFormat, GoesOnFromATruncatedSequenceAsIfNothingHadBeenThere) {
-  ASSERT_NE(model_, nullptr);
-  const auto tokens = random_tokens(70, model_->config.vocab_size, 9);
-  const std::size_t vocab = model_->config.vocab_size;
-  TestEngine engine(*model_, GetParam(), 128);
+  const auto tokens = random_tokens(70, model().config.vocab_size, 9);
+  const std::size_t vocab = model().config.vocab_size;
+  TestEngine engine(model(), format(), 128);
   Sequence sequence(*engine.pool, id_of(engine.ns), 128);
   std::vector<float> logits(vocab);
   const StepInput all{&sequence, std::span(tokens), 1};

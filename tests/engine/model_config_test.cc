@@ -81,6 +81,48 @@ TEST(ModelConfig, DerivesWhatIsLeftOut) {
   EXPECT_EQ(given.bos, (std::vector<Token>{0}));
 }
 
+Json latent_config() {
+  Json json = small_config();
+  json["architectures"] = {"DeepseekV2ForCausalLM"};
+  json["num_key_value_heads"] = json["num_attention_heads"];
+  json["first_k_dense_replace"] = json["num_hidden_layers"];
+  json["n_routed_experts"] = 64;
+  json["q_lora_rank"] = nullptr;
+  json["attention_bias"] = false;
+  json["kv_lora_rank"] = 32;
+  json["qk_nope_head_dim"] = 12;
+  json["qk_rope_head_dim"] = 4;
+  json["v_head_dim"] = 8;
+  return json;
+}
+
+TEST(ModelConfig, TakesLatentAttentionWhereAllLayersAreDense) {
+  const ModelConfig config = accepted(latent_config());
+  ASSERT_TRUE(config.latent);
+  EXPECT_EQ(config.kv_heads, 1U);
+  EXPECT_EQ(config.head_dim, 36U);
+  EXPECT_EQ(config.head_dim_v(), 0U);
+  EXPECT_FLOAT_EQ(config.attention_scale(), 0.25F);
+}
+
+TEST(ModelConfig, RefusesByNameWhatLatentAttentionDoesNotCover) {
+  const auto names = [](const char* key, const Json& value, const std::string& what) {
+    Json json = latent_config();
+    json[key] = value;
+    const auto parsed = parse_model_config(as_read(json), "config.json");
+    ASSERT_FALSE(parsed) << key;
+    EXPECT_NE(parsed.error().message.find(what), std::string::npos) << parsed.error().message;
+  };
+  names("first_k_dense_replace", 1, "mixtures of experts");
+  names("attention_bias", true, "attention_bias");
+  names("kv_lora_rank", 33, "kv_lora_rank");
+  names("qk_rope_head_dim", 3, "qk_rope_head_dim");
+  names("num_key_value_heads", 1, "num_key_value_heads");
+  names("q_lora_rank", 0, "q_lora_rank");
+  names("rope_scaling", {{"rope_type", "linear"}, {"factor", 2}}, "supported are default and yarn");
+  names("rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}, {"mscale", -1}}, "mscale");
+}
+
 TEST(ModelConfig, RefusesByNameWhatIsNotSupported) {
   const auto names = [](const std::string& message, const std::string& what) {
     EXPECT_NE(message.find("config.json"), std::string::npos) << message;
@@ -88,6 +130,7 @@ TEST(ModelConfig, RefusesByNameWhatIsNotSupported) {
   };
   names(refusal("architectures", {"MixtralForCausalLM"}), "MistralForCausalLM");
   names(refusal("architectures", nullptr), "LlamaForCausalLM");
+  names(refusal("architectures", {"DeepseekV3ForCausalLM"}), "q_lora_rank is missing");
   names(refusal("hidden_act", "gelu"), "supported is silu");
   names(refusal("quantization_config", {{"bits", 4}}), "quantization_config");
   names(refusal("architectures", {"Qwen3MoeForCausalLM"}), "Qwen3ForCausalLM");

@@ -194,7 +194,7 @@ Namespace TestModel::ns(StorageFormat format) const {
   ns.layers = config.layers;
   ns.kv_heads = config.kv_heads;
   ns.head_dim_k = config.head_dim;
-  ns.head_dim_v = config.head_dim;
+  ns.head_dim_v = config.head_dim_v();
   ns.format = format;
   ns.positions = config.describe_positions();
   return ns;

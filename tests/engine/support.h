@@ -154,6 +154,22 @@ constexpr Checkpoint kWindowed[] = {
      "tests/data/checkpoints/qwen2.5-window/golden.safetensors"},
 };
 
+// Latent attention; CUDA refuses it.
+constexpr Checkpoint kLatent[] = {
+    {"deepseek_v2", "tests/data/checkpoints/deepseek-v2/config.json",
+     "tests/data/checkpoints/deepseek-v2/model.safetensors",
+     "tests/data/checkpoints/deepseek-v2/golden.safetensors"},
+    {"deepseek_v2_yarn", "tests/data/checkpoints/deepseek-v2-yarn/config.json",
+     "tests/data/checkpoints/deepseek-v2-yarn/model.safetensors",
+     "tests/data/checkpoints/deepseek-v2-yarn/golden.safetensors"},
+    {"deepseek_v3", "tests/data/checkpoints/deepseek-v3/config.json",
+     "tests/data/checkpoints/deepseek-v3/model.safetensors",
+     "tests/data/checkpoints/deepseek-v3/golden.safetensors"},
+    {"deepseek_v3_halves", "tests/data/checkpoints/deepseek-v3-halves/config.json",
+     "tests/data/checkpoints/deepseek-v3-halves/model.safetensors",
+     "tests/data/checkpoints/deepseek-v3-halves/golden.safetensors"},
+};
+
 constexpr StorageFormat kAllFormats[] = {StorageFormat::fp8_e4m3, StorageFormat::fp8_e5m2,
                                          StorageFormat::bf16,     StorageFormat::f32,
                                          StorageFormat::int8,     StorageFormat::int4};

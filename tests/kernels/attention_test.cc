@@ -28,7 +28,10 @@ struct Batch {
     add_sequence(tokens, all);
   }
 
-  std::size_t out_floats() const { return std::size_t{heads} * shape.head_dim_v; }
+  // Without V it is the beginning of K.
+  bool latent() const { return shape.head_dim_v == 0; }
+  std::size_t value_dim() const { return latent() ? value_channels : shape.head_dim_v; }
+  std::size_t out_floats() const { return heads * value_dim(); }
 
   // Rows first .. first + rows - 1 in one call.
   void run(const KernelTable& kernels, std::size_t first, std::size_t rows, float* out) const {
@@ -40,6 +43,7 @@ struct Batch {
                        .window = window,
                        .sinks = sinks,
                        .sink_q = sink_q.data() + first * heads * shape.head_dim_k,
+                       .value_channels = value_channels,
                        .scale = scale(),
                        .q = q.data() + first * heads * shape.head_dim_k,
                        .out = out,
@@ -81,14 +85,14 @@ struct Batch {
       scores[token] = dot * scale();
       largest = std::max(largest, scores[token]);
     }
-    std::vector<double> out(shape.head_dim_v);
+    std::vector<double> out(value_dim());
     double total = 0;
     for (std::uint32_t token = 0; token <= position; ++token) {
       if (!seen(token)) continue;
       const double weight = std::exp(scores[token] - largest);
       total += weight;
       for (std::size_t d = 0; d < out.size(); ++d) {
-        out[d] += weight * sequence.seen_value(position, true, kv_head, token, d);
+        out[d] += weight * sequence.seen_value(position, !latent(), kv_head, token, d);
       }
     }
     for (double& x : out) x /= total;
@@ -100,7 +104,7 @@ struct Batch {
       for (std::size_t head = 0; head < heads; ++head) {
         const auto expected = reference(row, head);
         for (std::size_t d = 0; d < expected.size(); ++d) {
-          ASSERT_NEAR(out[row * out_floats() + head * shape.head_dim_v + d], expected[d], 1e-5)
+          ASSERT_NEAR(out[row * out_floats() + head * value_dim() + d], expected[d], 1e-5)
               << "row " << row << " head " << head << " dim " << d;
         }
       }
@@ -111,6 +115,7 @@ struct Batch {
   std::uint32_t heads;
   std::uint32_t window = 0;
   std::uint32_t sinks = 0;
+  std::uint32_t value_channels = 0;
   std::vector<KvSequence> sequences;
   std::vector<SequenceKv> views;
   std::vector<std::uint32_t> positions;
@@ -154,6 +159,22 @@ TEST_P(Attention, MatchesTheReferenceWhereKAndVDiffer) {
     Batch batch({.head_dim_k = k, .head_dim_v = v}, 2);
     batch.add_sequence(60, {1, 16, 47, 48, 59});
     batch.expect_reference(batch.run_all(kernels()));
+  }
+}
+
+TEST_P(Attention, TakesValuesOutOfKWhereThereIsNoVWithTheSameBitsAlone) {
+  for (const StorageFormat format : kFormats) {
+    for (const auto& [k, values] :
+         {std::pair{576U, 512U}, std::pair{40U, 32U}, std::pair{26U, 21U}, std::pair{64U, 64U}}) {
+      Batch batch({.kv_heads = 1, .head_dim_k = k, .head_dim_v = 0, .format = format}, 3);
+      batch.value_channels = values;
+      batch.add_prefill(35);
+      batch.add_sequence(60, {1, 16, 47, 48, 59});
+      const auto out = batch.run_all(kernels());
+      batch.expect_reference(out);
+      ASSERT_TRUE(same_bits(out, batch.run_one_by_one(kernels())))
+          << name(format) << ", " << values << " of " << k;
+    }
   }
 }
 

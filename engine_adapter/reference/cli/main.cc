@@ -10,8 +10,7 @@ void ModelOptions::add_to(CLI::App& command) {
   from->add_option("--model", directory, "Directory with config.json, tokenizer.json and weights");
   from->add_option("--random-weights", random_shape,
                    "Weights drawn from a seed for a shape: llama-3.1-8b, llama-3.1-70b, "
-                   "llama-3.2-1b, qwen2.5-7b, "
-                   "qwen3-8b, tiny, or a config.json");
+                   "llama-3.2-1b, qwen2.5-7b, qwen3-8b, tiny, tiny-mla, or a config.json");
   command.add_option("--weights-seed", seed, "Of --random-weights")->capture_default_str();
   add_context_option(command, context_max);
   add_window_options(command, *this);

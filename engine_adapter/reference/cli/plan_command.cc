@@ -71,8 +71,8 @@ void add_options(CLI::App& command, PlanOptions& o) {
                    "Directory with config.json; nothing else of it is read");
   from->add_option(
       "--random-weights", o.shape,
-      "A shape: llama-3.1-8b, llama-3.1-70b, llama-3.2-1b, qwen2.5-7b, qwen3-8b, tiny, or a "
-      "config.json");
+      "A shape: llama-3.1-8b, llama-3.1-70b, llama-3.2-1b, qwen2.5-7b, qwen3-8b, tiny, tiny-mla, "
+      "or a config.json");
   command
       .add_option("--context", o.context, "Tokens of one request; 0: as many as the model takes")
       ->capture_default_str();
@@ -272,6 +272,7 @@ ctl::Json to_json(const PlanOptions& o, const CapacityPlan& plan, const ModelCon
                  {"heads", config.heads},
                  {"kv_heads", config.kv_heads},
                  {"head_dim", config.head_dim},
+                 {"head_dim_v", config.head_dim_v()},
                  {"context_tokens", plan.context_tokens},
                  {"block_tokens", kBlockTokens},
                  {"blocks_per_request", plan.blocks_per_request},
@@ -334,14 +335,23 @@ std::string index_note(const CapacityPlan& plan, const Cache& cache) {
          " blocks, fewer than a tier has room for: raise [index] blocks_max in kvtierd.toml.\n";
 }
 
+std::string heads_text(const ModelConfig& config) {
+  const std::string heads = std::to_string(config.heads) + " heads";
+  if (config.latent) {
+    return "a latent of " + std::to_string(config.latent->kv_rank) + " and a rotary key of " +
+           std::to_string(config.latent->rope_dim) + " for " + heads;
+  }
+  return std::to_string(config.kv_heads) + " KV heads for " + heads + " of " +
+         std::to_string(config.head_dim);
+}
+
 std::string to_text(const PlanOptions& o, const CapacityPlan& plan, const ModelConfig& config,
                     const Cache& cache) {
   std::string text = std::to_string(config.layers) + " layers, " + plan.attention + " with " +
-                     std::to_string(config.kv_heads) + " KV heads for " +
-                     std::to_string(config.heads) + " heads of " + std::to_string(config.head_dim) +
-                     "; a request of " + std::to_string(plan.context_tokens) + " tokens has " +
-                     std::to_string(plan.blocks_per_request) + " whole blocks of " +
-                     std::to_string(kBlockTokens) + ".\n\n" + sizes_table(plan);
+                     heads_text(config) + "; a request of " + std::to_string(plan.context_tokens) +
+                     " tokens has " + std::to_string(plan.blocks_per_request) +
+                     " whole blocks of " + std::to_string(kBlockTokens) + ".\n\n" +
+                     sizes_table(plan);
   if (o.host.gpu_bytes != 0) text += "\n" + engine_table(o, plan, config);
   if (plan.formats.front().tiers.empty()) {
     if (o.host.gpu_bytes != 0) return text;

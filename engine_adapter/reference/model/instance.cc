@@ -107,6 +107,11 @@ Result<Instance> Instance::make(const LoadedModel& loaded, const InstanceOptions
   InstanceOptions settled = options;
   if (settled.pool_tokens == 0)
     settled.pool_tokens = usual_pool_tokens(loaded.config, settled.chunk_tokens);
+  if (settled.device.cuda && loaded.config.latent) {
+    return make_error(Errc::invalid,
+                      "the model has latent attention (kv_lora_rank in its config.json), which the "
+                      "CUDA kernels do not compute; use --device cpu");
+  }
   if (settled.device.cuda && loaded.config.endless) {
     return make_error(Errc::invalid,
                       "--window: the CUDA kernels attend to whole contexts; use --device cpu");

@@ -9,16 +9,16 @@ namespace kvtier::engine {
 Llama::Llama(const ModelConfig& config, const LlamaWeights& weights,
              const kernels::KernelTable& kernels, const RecordLayout& layout,
              std::uint32_t rows_max)
-    : config_(config),
-      weights_(weights),
-      kernels_(kernels),
-      layout_(layout),
-      rows_max_(rows_max),
-      inverse_frequencies_(kernels::rope_inverse_frequencies(config.head_dim, config.rope_theta,
-                                                             config.rope_scaling)) {
+    : config_(config), weights_(weights), kernels_(kernels), layout_(layout), rows_max_(rows_max) {
   KVTIER_CHECK(rows_max > 0 && layout.layers == config.layers &&
                layout.kv_heads == config.kv_heads && layout.head_dim_k == config.head_dim &&
-               layout.head_dim_v == config.head_dim);
+               layout.head_dim_v == config.head_dim_v());
+  if (config.latent) {
+    latent_.emplace(config, weights, kernels, rows_max);
+  } else {
+    inverse_frequencies_ =
+        kernels::rope_inverse_frequencies(config.head_dim, config.rope_theta, config.rope_scaling);
+  }
   const std::size_t rows = rows_max;
   const std::size_t q_size = std::size_t{config.heads} * config.head_dim;
   const std::size_t kv_size = std::size_t{config.kv_heads} * config.head_dim;
@@ -27,11 +27,13 @@ Llama::Llama(const ModelConfig& config, const LlamaWeights& weights,
   projected_.resize(rows * config.hidden_size);
   q_.resize(rows * q_size);
   attended_.resize(rows * q_size);
+  if (config.latent) values_.resize(rows * config.heads * config.latent->v_dim);
   k_.resize(rows * kv_size);
-  v_.resize(rows * kv_size);
+  v_.resize(rows * config.kv_heads * config.head_dim_v());
   gate_.resize(rows * config.intermediate_size);
   up_.resize(rows * config.intermediate_size);
-  page_floats_ = 2 * std::size_t{layout.block_tokens} * kv_size;
+  page_floats_ =
+      std::size_t{layout.block_tokens} * config.kv_heads * (config.head_dim + config.head_dim_v());
   scratch_.resize(rows_max / layout.block_tokens * page_floats_);
 }
 
@@ -179,12 +181,15 @@ void Llama::apply(const Linear& linear, const float* in, float* out, std::size_t
                 k);
 }
 
-void Llama::attend(std::uint32_t layer, const LlamaLayer& weights, const LayerGate& gate) {
+// Of normed_ to q_, k_ and v_, with their positions.
+void Llama::project(std::uint32_t layer, const LlamaLayer& weights) {
+  if (latent_) {
+    latent_->project(layer, normed_.data(), rows_, positions_.data(), q_.data(), k_.data());
+    return;
+  }
   const std::size_t hidden = config_.hidden_size;
   const std::size_t q_size = std::size_t{config_.heads} * config_.head_dim;
   const std::size_t kv_size = std::size_t{config_.kv_heads} * config_.head_dim;
-  kernels_.rms_norm(hidden_.data(), weights.input_norm.data(), normed_.data(), rows_, hidden,
-                    config_.rms_norm_eps);
   apply(weights.q, normed_.data(), q_.data(), q_size, hidden);
   apply(weights.k, normed_.data(), k_.data(), kv_size, hidden);
   apply(weights.v, normed_.data(), v_.data(), kv_size, hidden);
@@ -204,6 +209,13 @@ void Llama::attend(std::uint32_t layer, const LlamaLayer& weights, const LayerGa
                 inverse_frequencies_.data());
   kernels_.rope(k_.data(), rows_, config_.kv_heads, config_.head_dim, positions_.data(),
                 inverse_frequencies_.data());
+}
+
+void Llama::attend(std::uint32_t layer, const LlamaLayer& weights, const LayerGate& gate) {
+  const std::size_t hidden = config_.hidden_size;
+  kernels_.rms_norm(hidden_.data(), weights.input_norm.data(), normed_.data(), rows_, hidden,
+                    config_.rms_norm_eps);
+  project(layer, weights);
   store_kv(layer);
   if (gate) gate(layer);
   kernels_.attention({.layout = &layout_,
@@ -213,13 +225,16 @@ void Llama::attend(std::uint32_t layer, const LlamaLayer& weights, const LayerGa
                       .window = config_.window(layer),
                       .sinks = config_.sinks,
                       .sink_q = sink_q_.data(),
+                      .value_channels = config_.latent ? config_.latent->kv_rank : 0,
                       .scale = config_.attention_scale(),
                       .q = q_.data(),
                       .out = attended_.data(),
                       .positions = positions_.data(),
                       .row_sequence = row_sequence_.data(),
                       .sequences = sequences_.data()});
-  apply(weights.o, attended_.data(), projected_.data(), hidden, q_size);
+  if (latent_) latent_->take_values(layer, attended_.data(), rows_, values_.data());
+  apply(weights.o, latent_ ? values_.data() : attended_.data(), projected_.data(), hidden,
+        std::size_t{config_.heads} * config_.result_dim());
   kernels_.add(hidden_.data(), projected_.data(), rows_ * hidden);
 }
 
@@ -227,18 +242,19 @@ void Llama::attend(std::uint32_t layer, const LlamaLayer& weights, const LayerGa
 // records.
 void Llama::store_kv(std::uint32_t layer) {
   const std::uint32_t dim = config_.head_dim;
+  const std::uint32_t dim_v = config_.head_dim_v();
   const std::size_t kv_heads = config_.kv_heads;
   std::size_t completed = 0;
   for (const Part& part : parts_) {
     const TouchedBlock& touched = part.touched;
     float* const k_page = part.page + layer * part.layer_stride;
-    float* const v_page = k_page + page_floats_ / 2;
+    float* const v_page = k_page + layout_.block_tokens * kv_heads * dim;
     for (std::size_t token = 0; token < touched.tokens; ++token) {
       for (std::size_t head = 0; head < kv_heads; ++head) {
-        const std::size_t from = ((part.first_row + token) * kv_heads + head) * dim;
-        const std::size_t to = (head * layout_.block_tokens + touched.first_token + token) * dim;
-        std::copy_n(k_.data() + from, dim, k_page + to);
-        std::copy_n(v_.data() + from, dim, v_page + to);
+        const std::size_t from = (part.first_row + token) * kv_heads + head;
+        const std::size_t to = head * layout_.block_tokens + touched.first_token + token;
+        std::copy_n(k_.data() + from * dim, dim, k_page + to * dim);
+        std::copy_n(v_.data() + from * dim_v, dim_v, v_page + to * dim_v);
       }
     }
     exact_k_[part.entry] = k_page;
@@ -256,7 +272,7 @@ void Llama::store_kv(std::uint32_t layer) {
        .page_tokens = layout_.block_tokens,
        .page_type = DType::f32,
        .k = kernels::head_major(completed_k_.data(), layout_.block_tokens, dim, DType::f32),
-       .v = kernels::head_major(completed_v_.data(), layout_.block_tokens, dim, DType::f32),
+       .v = kernels::head_major(completed_v_.data(), layout_.block_tokens, dim_v, DType::f32),
        .records = completed_records_.data()});
 }
 

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "engine_adapter/reference/model/latent_attention.h"
 #include "engine_adapter/reference/model/model.h"
 #include "engine_adapter/reference/model/step_blocks.h"
 #include "engine_adapter/reference/model/weights/llama_weights.h"
@@ -42,6 +44,7 @@ class Llama : public Model {
   void plan(std::span<const StepInput> inputs);
   void touch(const StepInput& input, std::uint32_t first_row, std::size_t first_entry);
   void append(const StepInput& input);
+  void project(std::uint32_t layer, const LlamaLayer& weights);
   void attend(std::uint32_t layer, const LlamaLayer& weights, const LayerGate& gate);
   void store_kv(std::uint32_t layer);
   void feed_forward(const LlamaLayer& weights);
@@ -53,8 +56,9 @@ class Llama : public Model {
   const kernels::KernelTable& kernels_;
   RecordLayout layout_;
   std::uint32_t rows_max_;
-  std::size_t page_floats_;  // K and V of one block in one layer
-  std::vector<float> inverse_frequencies_;
+  std::size_t page_floats_;                 // K, and V where it is kept, of one block in one layer
+  std::vector<float> inverse_frequencies_;  // none with latent attention
+  std::optional<LatentAttention> latent_;
 
   // The step's plan.
   std::uint32_t rows_ = 0;
@@ -73,6 +77,7 @@ class Llama : public Model {
   // Activations, [rows_max][...].
   std::vector<float> sink_q_;
   std::vector<float> hidden_, normed_, q_, k_, v_, attended_, projected_, gate_, up_;
+  std::vector<float> values_;   // with latent attention: [rows_max][heads][v_dim]
   std::vector<float> scratch_;  // exact pages, for one layer, of the blocks that a step fills whole
   std::vector<float> logits_;   // to choose from
   std::vector<double> log_sums_;  // of their exponentials, a row

@@ -86,6 +86,24 @@ TEST_P(GeneratorTest, AlwaysComputesTheLastTokenAtEveryBoundary) {
   }
 }
 
+// Records without V.
+class GeneratorOverLatents : public GeneratorTest {
+ public:
+  static void SetUpTestSuite() { model_ = load_checkpoint(kLatent[1]); }
+};
+INSTANTIATE_TEST_SUITE_P(Engine, GeneratorOverLatents, testing::ValuesIn(kAllFormats),
+                         [](const auto& test) { return std::string(name(test.param)); });
+
+TEST_P(GeneratorOverLatents, GivesTheSameTokensOnAHitAsOnAMiss) {
+  FakeCache cache(model_->ns(GetParam()));
+  const auto miss = run(request(100), &cache, GetParam()).value();
+  EXPECT_EQ(miss.reused_tokens, 0U);
+  const auto hit = run(request(100), &cache, GetParam(), 17).value();
+  EXPECT_EQ(hit.reused_tokens, 96U);
+  EXPECT_EQ(hit.tokens, miss.tokens);
+  EXPECT_EQ(hit.tokens, tokens_without_cache(request(100), GetParam()));
+}
+
 using GeneratorWithOneFormat = GeneratorTest;
 INSTANTIATE_TEST_SUITE_P(Engine, GeneratorWithOneFormat, testing::Values(StorageFormat::fp8_e4m3),
                          [](const auto& test) { return std::string(name(test.param)); });

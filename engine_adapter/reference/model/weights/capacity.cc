@@ -33,7 +33,8 @@ Result<RecordLayout> layout_of(const ModelConfig& config, StorageFormat format) 
   ns.model = "plan";
   ns.layers = config.layers;
   ns.kv_heads = config.kv_heads;
-  ns.head_dim_k = ns.head_dim_v = config.head_dim;
+  ns.head_dim_k = config.head_dim;
+  ns.head_dim_v = config.head_dim_v();
   ns.block_tokens = kBlockTokens;
   ns.format = format;
   ns.positions = config.describe_positions();
@@ -80,6 +81,7 @@ Result<void> check_engine_format(StorageFormat format) {
 }
 
 const char* attention_kind(const ModelConfig& config) noexcept {
+  if (config.latent) return "MLA";
   if (config.kv_heads == config.heads) return "MHA";
   return config.kv_heads == 1 ? "MQA" : "GQA";
 }

@@ -104,6 +104,38 @@ constexpr std::string_view kKnown[] = {
     "vocab_size",
 };
 
+// Of models with latent attention: their shape, and what is about experts, which a model whose
+// layers are all dense has none of.
+constexpr std::string_view kLatent[] = {
+    "aux_loss_alpha",
+    "ep_size",
+    "first_k_dense_replace",
+    "kv_lora_rank",
+    "moe_intermediate_size",
+    "moe_layer_freq",
+    "n_group",
+    "n_routed_experts",
+    "n_shared_experts",
+    "norm_topk_prob",
+    "num_experts_per_tok",
+    "num_nextn_predict_layers",
+    "q_lora_rank",
+    "qk_head_dim",
+    "qk_nope_head_dim",
+    "qk_rope_head_dim",
+    "rope_interleave",
+    "routed_scaling_factor",
+    "scoring_func",
+    "seq_aux",
+    "topk_group",
+    "topk_method",
+    "v_head_dim",
+};
+
+bool is_latent(std::string_view key) noexcept {
+  return std::ranges::find(kLatent, key) != std::end(kLatent);
+}
+
 constexpr std::string_view kRope[] = {
     "attention_factor", "beta_fast", "beta_slow",
     "factor",           "finetuned", "high_freq_factor",
@@ -146,8 +178,9 @@ const char* mend_of(Neutral neutral) {
 
 }  // namespace
 
-void refuse_unsupported(const Json& json, JsonFields& fields) {
+void refuse_unsupported(const Json& json, bool latent, JsonFields& fields) {
   for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
+    if (latent && is_latent(key)) continue;  // first_k_dense_replace decides
     if (const Json* value = find(json, key)) {
       fields.fail(Errc::invalid, std::string(key) + " = " + value->dump() +
                                      ": mixtures of experts are not supported");
@@ -156,6 +189,7 @@ void refuse_unsupported(const Json& json, JsonFields& fields) {
   for (const Foreign& foreign : kForeign) {
     const Json* value = find(json, foreign.key);
     if (value == nullptr || is_neutral(*value, foreign.neutral)) continue;
+    if (latent && is_latent(foreign.key)) continue;
     fields.fail(Errc::invalid, std::string(foreign.key) + " = " + value->dump() +
                                    " is not supported; " + mend_of(foreign.neutral));
   }
@@ -170,13 +204,15 @@ void refuse_unknown_rope(const Json& json, JsonFields& fields) {
   }
 }
 
-std::vector<std::string> unknown_config_fields(const Json& json) {
+std::vector<std::string> unknown_config_fields(const Json& json, bool latent) {
   std::vector<std::string> unknown;
   if (!json.is_object()) return unknown;
   for (const auto& [key, value] : json.items()) {
     const bool foreign =
         std::ranges::any_of(kForeign, [&key = key](const Foreign& one) { return key == one.key; });
-    if (value.is_null() || foreign || std::ranges::find(kKnown, key) != std::end(kKnown)) continue;
+    if (value.is_null() || foreign || (latent && is_latent(key)) ||
+        std::ranges::find(kKnown, key) != std::end(kKnown))
+      continue;
     unknown.push_back(key);
   }
   return unknown;

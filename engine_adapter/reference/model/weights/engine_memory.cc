@@ -11,6 +11,17 @@ std::uint64_t parts_of(std::uint64_t whole, std::uint64_t parts) noexcept {
   return (whole + parts - 1) / parts;
 }
 
+// Of the attention of a layer.
+std::uint64_t latent_parameters_of(const ModelConfig& config) noexcept {
+  const LatentShape& shape = *config.latent;
+  const std::uint64_t hidden = config.hidden_size;
+  const std::uint64_t heads = config.heads;
+  const std::uint64_t q = heads * (shape.nope_dim + shape.rope_dim);
+  const std::uint64_t queries = shape.q_rank != 0 ? shape.q_rank * (hidden + q + 1) : hidden * q;
+  return queries + hidden * config.head_dim + shape.kv_rank +
+         heads * (shape.nope_dim + shape.v_dim) * shape.kv_rank + heads * shape.v_dim * hidden;
+}
+
 }  // namespace
 
 std::uint64_t parameters_of(const ModelConfig& config) noexcept {
@@ -18,7 +29,9 @@ std::uint64_t parameters_of(const ModelConfig& config) noexcept {
   const std::uint64_t q = std::uint64_t{config.heads} * config.head_dim;
   const std::uint64_t kv = std::uint64_t{config.kv_heads} * config.head_dim;
   const std::uint64_t inner = config.intermediate_size;
-  std::uint64_t layer = hidden * (q + 2 * kv) + q * hidden + 3 * hidden * inner + 2 * hidden;
+  std::uint64_t layer =
+      config.latent ? latent_parameters_of(config) : hidden * (q + 2 * kv) + q * hidden;
+  layer += 3 * hidden * inner + 2 * hidden;
   if (config.qkv_bias) layer += q + 2 * kv;
   if (config.output_bias) layer += hidden;
   if (config.mlp_bias) layer += 2 * inner + hidden;
@@ -29,12 +42,11 @@ std::uint64_t parameters_of(const ModelConfig& config) noexcept {
 
 std::uint64_t activation_bytes_of(const ModelConfig& config, const EngineHost& host) noexcept {
   const std::uint64_t q = std::uint64_t{config.heads} * config.head_dim;
-  const std::uint64_t kv = std::uint64_t{config.kv_heads} * config.head_dim;
+  const std::uint64_t kv = std::uint64_t{config.kv_heads} * (config.head_dim + config.head_dim_v());
   // A row's residual in FP32 and two of its size in BF16 are whole on each GPU; the rest is cut.
   const std::uint64_t whole = config.hidden_size * (4 + 2 + 2ULL);
-  const std::uint64_t cut =
-      2 * ((q + 2 * kv) + 2 * q + 3 * std::uint64_t{config.intermediate_size});
-  const std::uint64_t pages = 2 * 2 * kv;  // of the rows' K and V in one layer, as computed
+  const std::uint64_t cut = 2 * ((q + kv) + 2 * q + 3 * std::uint64_t{config.intermediate_size});
+  const std::uint64_t pages = 2 * kv;  // of the rows' K and V in one layer, as computed
   const std::uint64_t logits = 4ULL * config.vocab_size * host.answers;
   return host.step_tokens * (whole + parts_of(cut + pages, host.gpus)) +
          parts_of(logits, host.gpus);
@@ -55,7 +67,11 @@ EngineMemory plan_engine_memory(const ModelConfig& config, const FormatPlan& for
 
   const std::uint64_t heads_there = parts_of(config.kv_heads, host.gpus);
   memory.token_bytes = format.token_bytes * heads_there / config.kv_heads;
-  memory.mha_token_bytes = format.token_bytes * config.heads / config.kv_heads;
+  const std::uint64_t kept = config.head_dim + std::uint64_t{config.head_dim_v()};
+  const std::uint64_t head =
+      config.latent ? config.latent->nope_dim + config.latent->rope_dim + config.latent->v_dim
+                    : kept;
+  memory.mha_token_bytes = format.token_bytes * config.heads * head / (config.kv_heads * kept);
   // A page is a record, which is longer than its tokens.
   const std::uint64_t page_bytes = format.block_bytes * heads_there / config.kv_heads;
   memory.tokens = memory.kv_bytes / page_bytes * kBlockTokens;

@@ -105,15 +105,32 @@ class Binder {
   std::optional<Error> error_;
 };
 
-LlamaLayer bind_layer(Binder& binder, const std::string& prefix, const ModelConfig& config) {
+void bind_latent(Binder& binder, const std::string& attention, const ModelConfig& config,
+                 LlamaLayer& layer) {
+  const LatentShape& shape = *config.latent;
+  const std::uint64_t hidden = config.hidden_size;
+  const std::uint64_t heads = config.heads;
+  const std::uint64_t q_size = heads * (shape.nope_dim + shape.rope_dim);
+  LatentWeights& latent = layer.latent;
+  if (shape.q_rank != 0) {
+    latent.q_a = binder.linear(attention + "q_a_proj", shape.q_rank, hidden, false);
+    latent.q_a_norm = binder.vector(attention + "q_a_layernorm.weight", shape.q_rank);
+    layer.q = binder.linear(attention + "q_b_proj", q_size, shape.q_rank, false);
+  } else {
+    layer.q = binder.linear(attention + "q_proj", q_size, hidden, false);
+  }
+  latent.kv_a = binder.linear(attention + "kv_a_proj_with_mqa", config.head_dim, hidden, false);
+  latent.kv_a_norm = binder.vector(attention + "kv_a_layernorm.weight", shape.kv_rank);
+  latent.kv_b = binder.linear(attention + "kv_b_proj", heads * (shape.nope_dim + shape.v_dim),
+                              shape.kv_rank, false);
+  layer.o = binder.linear(attention + "o_proj", hidden, heads * shape.v_dim, false);
+}
+
+void bind_attention(Binder& binder, const std::string& attention, const ModelConfig& config,
+                    LlamaLayer& layer) {
   const std::uint64_t hidden = config.hidden_size;
   const std::uint64_t q_size = std::uint64_t{config.heads} * config.head_dim;
   const std::uint64_t kv_size = std::uint64_t{config.kv_heads} * config.head_dim;
-  const std::uint64_t inner = config.intermediate_size;
-  const std::string attention = prefix + "self_attn.";
-  const std::string mlp = prefix + "mlp.";
-  LlamaLayer layer;
-  layer.input_norm = binder.vector(prefix + "input_layernorm.weight", hidden);
   layer.q = binder.linear(attention + "q_proj", q_size, hidden, config.qkv_bias);
   layer.k = binder.linear(attention + "k_proj", kv_size, hidden, config.qkv_bias);
   layer.v = binder.linear(attention + "v_proj", kv_size, hidden, config.qkv_bias);
@@ -121,6 +138,20 @@ LlamaLayer bind_layer(Binder& binder, const std::string& prefix, const ModelConf
   if (config.qk_norm) {
     layer.q_norm = binder.vector(attention + "q_norm.weight", config.head_dim);
     layer.k_norm = binder.vector(attention + "k_norm.weight", config.head_dim);
+  }
+}
+
+LlamaLayer bind_layer(Binder& binder, const std::string& prefix, const ModelConfig& config) {
+  const std::uint64_t hidden = config.hidden_size;
+  const std::uint64_t inner = config.intermediate_size;
+  const std::string attention = prefix + "self_attn.";
+  const std::string mlp = prefix + "mlp.";
+  LlamaLayer layer;
+  layer.input_norm = binder.vector(prefix + "input_layernorm.weight", hidden);
+  if (config.latent) {
+    bind_latent(binder, attention, config, layer);
+  } else {
+    bind_attention(binder, attention, config, layer);
   }
   layer.post_attention_norm = binder.vector(prefix + "post_attention_layernorm.weight", hidden);
   layer.gate = binder.linear(mlp + "gate_proj", inner, hidden, config.mlp_bias);

@@ -26,9 +26,19 @@ struct Linear {
   const float* bias_or_null() const noexcept { return bias.empty() ? nullptr : bias.data(); }
 };
 
+// Of latent attention. `q` of the layer is q_proj, or q_b_proj where there is q_a.
+struct LatentWeights {
+  Linear q_a;                    // [q_rank][hidden]
+  std::vector<float> q_a_norm;   // [q_rank]
+  Linear kv_a;                   // [kv_rank + rope_dim][hidden]
+  std::vector<float> kv_a_norm;  // [kv_rank]
+  Linear kv_b;                   // [heads][nope_dim + v_dim][kv_rank]
+};
+
 struct LlamaLayer {
   std::vector<float> input_norm;
-  Linear q, k, v, o;
+  Linear q, k, v, o;  // k and v: none with latent attention
+  LatentWeights latent;
   std::vector<float> q_norm, k_norm;  // [head_dim], empty for none
   std::vector<float> post_attention_norm;
   Linear gate, up, down;

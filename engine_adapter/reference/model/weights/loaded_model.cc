@@ -26,17 +26,22 @@ std::string digest_of(const SafeTensors& tensors, const std::string& config) {
 std::array<std::byte, 16> digest_of(const ModelConfig& config, std::uint64_t seed) {
   std::uint32_t epsilon;
   std::memcpy(&epsilon, &config.rms_norm_eps, sizeof epsilon);
-  const std::uint64_t parts[] = {seed,
-                                 config.vocab_size,
-                                 config.hidden_size,
-                                 config.intermediate_size,
-                                 config.heads,
-                                 config.tied_embeddings,
-                                 config.qkv_bias,
-                                 config.output_bias,
-                                 config.mlp_bias,
-                                 config.qk_norm,
-                                 epsilon};
+  std::vector<std::uint64_t> parts{seed,
+                                   config.vocab_size,
+                                   config.hidden_size,
+                                   config.intermediate_size,
+                                   config.heads,
+                                   config.tied_embeddings,
+                                   config.qkv_bias,
+                                   config.output_bias,
+                                   config.mlp_bias,
+                                   config.qk_norm,
+                                   epsilon};
+  if (config.latent) {
+    const LatentShape& latent = *config.latent;
+    parts.insert(parts.end(), {latent.q_rank, latent.kv_rank, latent.nope_dim, latent.rope_dim,
+                               latent.v_dim, latent.interleaved_rope});
+  }
   return xxh3_128(std::as_bytes(std::span(parts)));
 }
 
@@ -116,7 +121,7 @@ Result<Namespace> LoadedModel::ns(StorageFormat format, Arithmetic arithmetic) c
   ns.layers = config.layers;
   ns.kv_heads = config.kv_heads;
   ns.head_dim_k = config.head_dim;
-  ns.head_dim_v = config.head_dim;
+  ns.head_dim_v = config.head_dim_v();
   ns.block_tokens = kBlockTokens;
   ns.format = format;
   ns.positions = config.describe_positions();

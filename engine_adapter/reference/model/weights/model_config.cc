@@ -16,14 +16,15 @@ using Kind = kernels::RopeScaling::Kind;
 constexpr std::uint32_t kQwen3HeadDim = 128;
 
 constexpr const char* kArchitectures =
-    "supported are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM, "
-    "one of them";
+    "supported are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
+    "DeepseekV2ForCausalLM and DeepseekV3ForCausalLM, one of them";
 
 std::string read_architecture(const Json& json, JsonFields& fields) {
   const Json* architectures = find(json, "architectures");
   if (architectures != nullptr && architectures->is_array() && architectures->size() == 1) {
     for (const char* known :
-         {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}) {
+         {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM",
+          "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"}) {
       if (architectures->front() == known) return known;
     }
   }
@@ -69,7 +70,7 @@ void read_windows(const Json& json, const std::string& architecture, ModelConfig
   const bool used = fields.flag("use_sliding_window", !qwen);
   const std::uint32_t window = fields.count("sliding_window", 0);
   // A Llama has none whatever is written down.
-  if (!used || architecture == "LlamaForCausalLM") return;
+  if (!used || architecture == "LlamaForCausalLM" || config.latent) return;
   if (qwen && window == 0)
     fields.fail(Errc::malformed, "use_sliding_window without sliding_window");
   // One that holds the longest context is none.
@@ -91,20 +92,44 @@ void read_llama3(JsonFields& rope, kernels::RopeScaling& scaling) {
   }
 }
 
-// transformers, modeling_rope_utils.py, _compute_yarn_parameters.
-void read_yarn(const Json& json, std::uint32_t positions_max, JsonFields& rope,
-               kernels::RopeScaling& scaling) {
-  for (const char* key : {"mscale", "mscale_all_dim"}) {
-    if (find(json, key) == nullptr) continue;
-    rope.fail(Errc::invalid, std::string(key) + " is not supported; supported is attention_factor");
+// transformers, modeling_rope_utils.py, _compute_yarn_parameters: get_mscale().
+double yarn_mscale(double factor, double weight) {
+  return factor > 1 ? 0.1 * weight * std::log(factor) + 1 : 1;
+}
+
+// What attention_factor is where it is left out. DeepSeek's models have weights of it, one of which
+// their scores get twice (modeling_deepseek_v3.py, yarn_apply_mscale()).
+double read_mscale(const Json& json, ModelConfig& config, JsonFields& rope) {
+  const double factor = rope.number("factor");
+  if (!config.latent) {
+    for (const char* key : {"mscale", "mscale_all_dim"}) {
+      if (find(json, key) == nullptr) continue;
+      rope.fail(Errc::invalid,
+                std::string(key) + " is not supported; supported is attention_factor");
+    }
+    return yarn_mscale(factor, 1);
   }
-  scaling.original_max_positions = rope.count("original_max_position_embeddings", positions_max);
+  const double weight = rope.number("mscale", 0);
+  const double weight_all = rope.number("mscale_all_dim", 0);
+  if (!rope.error() && !(weight >= 0 && weight_all >= 0)) {
+    rope.fail(Errc::invalid, "mscale and mscale_all_dim must be 0 or above");
+  }
+  const double of_scores = weight_all != 0 ? yarn_mscale(factor, weight_all) : 1;
+  config.latent->score_factor = static_cast<float>(of_scores * of_scores);
+  return weight != 0 && weight_all != 0 ? yarn_mscale(factor, weight) / of_scores
+                                        : yarn_mscale(factor, 1);
+}
+
+// transformers, modeling_rope_utils.py, _compute_yarn_parameters.
+void read_yarn(const Json& json, ModelConfig& config, JsonFields& rope,
+               kernels::RopeScaling& scaling) {
+  scaling.original_max_positions =
+      rope.count("original_max_position_embeddings", config.positions_max);
   scaling.beta_fast = static_cast<float>(rope.number("beta_fast", 32));
   scaling.beta_slow = static_cast<float>(rope.number("beta_slow", 1));
   scaling.truncate = rope.flag("truncate", true);
-  const double factor = rope.number("factor");
-  scaling.attention_factor = static_cast<float>(
-      rope.number("attention_factor", factor > 1 ? 0.1 * std::log(factor) + 1 : 1));
+  const double attention_factor = read_mscale(json, config, rope);
+  scaling.attention_factor = static_cast<float>(rope.number("attention_factor", attention_factor));
   if (!rope.error() && !(scaling.original_max_positions > 0 && scaling.beta_slow > 0 &&
                          scaling.beta_fast > scaling.beta_slow && scaling.attention_factor > 0)) {
     rope.fail(Errc::invalid,
@@ -114,7 +139,7 @@ void read_yarn(const Json& json, std::uint32_t positions_max, JsonFields& rope,
 }
 
 Result<kernels::RopeScaling> read_scaling(const Json& json, const std::string& where,
-                                          std::uint32_t positions_max) {
+                                          ModelConfig& config) {
   JsonFields rope(json, where);
   kernels::RopeScaling scaling;
   const std::string kind = rope.text("rope_type", rope.text("type", "default"));
@@ -125,7 +150,7 @@ Result<kernels::RopeScaling> read_scaling(const Json& json, const std::string& w
     read_llama3(rope, scaling);
   } else if (kind == "yarn") {
     scaling.kind = Kind::yarn;
-    read_yarn(json, positions_max, rope, scaling);
+    read_yarn(json, config, rope, scaling);
   } else if (kind == "dynamic") {
     rope.fail(Errc::invalid,
               "rope type 'dynamic' is not supported: with it K depends on how long a text becomes, "
@@ -135,6 +160,11 @@ Result<kernels::RopeScaling> read_scaling(const Json& json, const std::string& w
     rope.fail(Errc::invalid, "rope type '" + kind +
                                  "' is not supported; supported are default, linear, llama3 and "
                                  "yarn");
+  }
+  if (config.latent && (scaling.kind == Kind::linear || scaling.kind == Kind::llama3)) {
+    rope.fail(Errc::invalid, "rope type '" + kind +
+                                 "' is not supported with latent attention; supported are default "
+                                 "and yarn");
   }
   if (scaling.kind != Kind::none) {
     scaling.factor = static_cast<float>(rope.number("factor"));
@@ -161,7 +191,7 @@ Result<void> read_rope(const Json& json, const std::string& where, ModelConfig& 
   config.rope_theta = top.number("rope_theta", 10000.0);
   if (top.error()) return *top.error();
   if (parameters != nullptr) {
-    const auto scaling = read_scaling(*parameters, where + ": " + key, config.positions_max);
+    const auto scaling = read_scaling(*parameters, where + ": " + key, config);
     if (!scaling) return scaling.error();
     config.rope_scaling = *scaling;
     JsonFields rope(*parameters, where + ": " + key);
@@ -172,6 +202,46 @@ Result<void> read_rope(const Json& json, const std::string& where, ModelConfig& 
     return make_error(Errc::invalid, where + ": rope_theta must be above 0");
   }
   return {};
+}
+
+// After head counts and layers have been read.
+void read_latent(const Json& json, const std::string& architecture, ModelConfig& config,
+                 JsonFields& fields) {
+  const auto require = [&fields](bool holds, const std::string& what) {
+    if (!holds) fields.fail(Errc::invalid, what);
+  };
+  LatentShape latent;
+  require(json.contains("q_lora_rank"),
+          "q_lora_rank is missing: give null where queries are projected at once");
+  require(json.value("q_lora_rank", Json()) != 0, "q_lora_rank must be above 0, or null");
+  latent.q_rank = fields.count("q_lora_rank", 0);
+  latent.kv_rank = fields.count("kv_lora_rank");
+  latent.nope_dim = fields.count("qk_nope_head_dim");
+  latent.rope_dim = fields.count("qk_rope_head_dim");
+  latent.v_dim = fields.count("v_head_dim");
+  latent.interleaved_rope =
+      architecture == "DeepseekV2ForCausalLM" || fields.flag("rope_interleave", true);
+  const std::uint32_t dense = fields.count("first_k_dense_replace", 0);
+  require(dense >= config.layers,
+          "first_k_dense_replace = " + std::to_string(dense) + " of " +
+              std::to_string(config.layers) +
+              " layers: the others are mixtures of experts, which are not supported; supported is "
+              "num_hidden_layers or more");
+  require(config.kv_heads == config.heads,
+          "num_key_value_heads must be num_attention_heads with latent attention");
+  require(!config.qkv_bias, "attention_bias is not supported with latent attention");
+  constexpr std::uint32_t kDimMax = 1U << 16;
+  require(latent.kv_rank > 0 && latent.kv_rank % 2 == 0 && latent.kv_rank <= kDimMax,
+          "kv_lora_rank must be even, above 0 and at most 65536");
+  require(latent.rope_dim > 0 && latent.rope_dim % 2 == 0 && latent.rope_dim <= kDimMax,
+          "qk_rope_head_dim must be even, above 0 and at most 65536");
+  require(latent.nope_dim > 0 && latent.nope_dim <= kDimMax && latent.v_dim > 0 &&
+              latent.v_dim <= kDimMax && latent.q_rank <= kDimMax,
+          "qk_nope_head_dim and v_head_dim must be above 0, and they and q_lora_rank at most "
+          "65536");
+  config.kv_heads = 1;
+  config.head_dim = latent.kv_rank + latent.rope_dim;
+  config.latent = latent;
 }
 
 // One at or above vocab_size is never chosen, and refused in a prompt.
@@ -241,6 +311,10 @@ void ModelConfig::limit_positions(std::uint32_t tokens) {
 
 Result<void> ModelConfig::attend_within(std::uint32_t sinks_, std::uint32_t window,
                                         std::uint32_t context_max) {
+  if (latent) {
+    return make_error(Errc::invalid,
+                      "--window: not with latent attention (kv_lora_rank in the config.json)");
+  }
   if (!windows.empty()) {
     return make_error(Errc::invalid, "--window: the model has windows of its own (sliding_window)");
   }
@@ -275,12 +349,17 @@ std::uint32_t ModelConfig::tokens_kept(std::uint32_t rows) const noexcept {
 }
 
 float ModelConfig::attention_scale() const noexcept {
+  if (latent) {
+    return latent->score_factor /
+           std::sqrt(static_cast<float>(latent->nope_dim + latent->rope_dim));
+  }
   const float factor = rope_scaling.attention_factor;
   return factor * factor / std::sqrt(static_cast<float>(head_dim));
 }
 
 std::string ModelConfig::describe_positions() const {
   std::string text = "rope theta=" + shortest(rope_theta) + " scaling=" + describe(rope_scaling);
+  if (latent && latent->score_factor != 1) text += " scores=" + shortest(latent->score_factor);
   if (windows.empty()) return text;
   if (std::count(windows.begin(), windows.end(), windows[0]) ==
       static_cast<std::ptrdiff_t>(windows.size())) {
@@ -302,10 +381,11 @@ Result<ModelConfig> parse_model_config(const Json& json, const std::string& wher
   JsonFields fields(json, where);
   if (fields.error()) return *fields.error();
   const std::string architecture = read_architecture(json, fields);
-  refuse_unsupported(json, fields);
+  const bool latent = architecture.starts_with("Deepseek");
+  refuse_unsupported(json, latent, fields);
 
   ModelConfig config;
-  config.unknown_fields = unknown_config_fields(json);
+  config.unknown_fields = unknown_config_fields(json, latent);
   config.vocab_size = fields.count("vocab_size");
   config.hidden_size = fields.count("hidden_size");
   config.intermediate_size = fields.count("intermediate_size");
@@ -323,7 +403,8 @@ Result<ModelConfig> parse_model_config(const Json& json, const std::string& wher
   const bool attention_bias = fields.flag("attention_bias", false);
   config.qkv_bias = architecture == "Qwen2ForCausalLM" || attention_bias;
   config.output_bias = architecture != "Qwen2ForCausalLM" && attention_bias;
-  config.mlp_bias = fields.flag("mlp_bias", false);
+  config.mlp_bias = architecture != "DeepseekV3ForCausalLM" && fields.flag("mlp_bias", false);
+  if (latent && !fields.error()) read_latent(json, architecture, config, fields);
   check_shape(config, fields);
   if (!fields.error()) read_windows(json, architecture, config, fields);
   config.bos = read_ids(json, "bos_token_id", fields);

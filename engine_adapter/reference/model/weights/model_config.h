@@ -1,10 +1,11 @@
-// config.json of a LlamaForCausalLM, a MistralForCausalLM, a Qwen2ForCausalLM (Qwen2 and 2.5) or a
-// Qwen3ForCausalLM, in the classic spelling (rope_theta, rope_scaling) and in that of transformers
-// 5 (rope_parameters).
+// config.json of a LlamaForCausalLM, a MistralForCausalLM, a Qwen2ForCausalLM (Qwen2 and 2.5), a
+// Qwen3ForCausalLM, or a DeepseekV2ForCausalLM or DeepseekV3ForCausalLM without experts, in the
+// classic spelling (rope_theta, rope_scaling) and in that of transformers 5 (rope_parameters).
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,14 +23,28 @@ inline constexpr std::uint32_t kBlockTokens = 16;
 // right to some hundredths of a radian in FP32.
 inline constexpr std::uint32_t kEndlessTokens = 1U << 20;
 
+// Latent attention (DeepSeek-V2, arXiv:2405.04434, 2.1): a token's K and V in all heads come of one
+// latent of kv_rank channels, beside one rotary key of rope_dim channels that all heads share.
+struct LatentShape {
+  std::uint32_t q_rank = 0;  // 0: queries are projected at once
+  std::uint32_t kv_rank = 0;
+  std::uint32_t nope_dim = 0;    // channels of a head of Q and K without positions
+  std::uint32_t rope_dim = 0;    // and with them; even
+  std::uint32_t v_dim = 0;       // channels of a head of V
+  bool interleaved_rope = true;  // pairs (2i, 2i + 1), not (i, i + rope_dim / 2)
+  float score_factor = 1;        // of YaRN, of all of a score
+};
+
 struct ModelConfig {
   std::uint32_t vocab_size = 0;
   std::uint32_t hidden_size = 0;
   std::uint32_t intermediate_size = 0;
   std::uint32_t layers = 0;
   std::uint32_t heads = 0;  // a multiple of kv_heads
+  // With latent attention what is kept of a token: one head of kv_rank + rope_dim channels, no V.
   std::uint32_t kv_heads = 0;
   std::uint32_t head_dim = 0;  // even
+  std::optional<LatentShape> latent;
   std::uint32_t positions_max = 0;
   float rms_norm_eps = 0;
   double rope_theta = 0;
@@ -66,11 +81,16 @@ struct ModelConfig {
   // Tokens whose pages a sequence has at most where `rows` are computed at once; those of blocks
   // that are begun are counted whole.
   std::uint32_t tokens_kept(std::uint32_t rows) const noexcept;
-  // What scores are multiplied with: 1 / sqrt(head_dim), and YaRN's factors of Q and K.
+  // Channels of a head of V as it is kept; 0: V is taken out of K.
+  std::uint32_t head_dim_v() const noexcept { return latent ? 0 : head_dim; }
+  // Channels of a head's result, of which the output projection takes `heads`.
+  std::uint32_t result_dim() const noexcept { return latent ? latent->v_dim : head_dim; }
+  // What scores are multiplied with: 1 / sqrt(head_dim), and YaRN's factors of Q and K; with latent
+  // attention score_factor / sqrt(nope_dim + rope_dim), YaRN's being the rotary part's alone.
   float attention_scale() const noexcept;
   // What K and V depend on beside weights and tokens, exactly: "rope theta=500000
-  // scaling=llama3:8:1:4:8192", and "window=4096", "window=1024 sinks=4" or "windows=0x2,4096x30"
-  // where there are any.
+  // scaling=llama3:8:1:4:8192", "scores=1.6" (score_factor), and "window=4096",
+  // "window=1024 sinks=4" or "windows=0x2,4096x30" where there are any.
   std::string describe_positions() const;
 };
 

@@ -42,6 +42,11 @@ constexpr KnownShape kShapes[] = {
       "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36,
       "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
       "max_position_embeddings": 40960, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0})"},
+    {"tiny-mla", R"({"architectures": ["DeepseekV3ForCausalLM"], "vocab_size": 2048,
+      "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4,
+      "num_attention_heads": 8, "first_k_dense_replace": 4, "q_lora_rank": 96, "kv_lora_rank": 64,
+      "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32,
+      "max_position_embeddings": 8192, "rms_norm_eps": 1e-6, "rope_theta": 10000.0})"},
     {"tiny", R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 2048, "hidden_size": 256,
       "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8,
       "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 8192,
@@ -87,6 +92,31 @@ void draw(Matrix& matrix, std::uint64_t rows, std::uint64_t columns, LlamaWeight
   matrix.data = bytes.data();
 }
 
+void describe_latent(Drawer& drawer, const ModelConfig& config, LlamaLayer& layer) {
+  const LatentShape& shape = *config.latent;
+  if (shape.q_rank != 0) {
+    layer.latent.q_a = drawer.linear(shape.q_rank, false);
+    layer.latent.q_a_norm = drawer.vector(shape.q_rank, 1);
+  }
+  layer.q = drawer.linear(std::uint64_t{config.heads} * (shape.nope_dim + shape.rope_dim), false);
+  layer.latent.kv_a = drawer.linear(config.head_dim, false);
+  layer.latent.kv_a_norm = drawer.vector(shape.kv_rank, 1);
+  layer.latent.kv_b = drawer.linear(config.heads * (shape.nope_dim + shape.v_dim), false);
+  layer.o = drawer.linear(config.hidden_size, false);
+}
+
+void draw_latent(const ModelConfig& config, LlamaLayer& layer, LlamaWeights& weights) {
+  const LatentShape& shape = *config.latent;
+  const std::uint64_t hidden = config.hidden_size;
+  const std::uint64_t heads = config.heads;
+  if (shape.q_rank != 0) draw(layer.latent.q_a.weight, shape.q_rank, hidden, weights);
+  draw(layer.q.weight, heads * (shape.nope_dim + shape.rope_dim),
+       shape.q_rank != 0 ? shape.q_rank : hidden, weights);
+  draw(layer.latent.kv_a.weight, config.head_dim, hidden, weights);
+  draw(layer.latent.kv_b.weight, heads * (shape.nope_dim + shape.v_dim), shape.kv_rank, weights);
+  draw(layer.o.weight, hidden, heads * shape.v_dim, weights);
+}
+
 }  // namespace
 
 Result<RandomShape> random_shape(const std::string& shape) {
@@ -123,10 +153,14 @@ LlamaWeights describe_random_weights(const ModelConfig& config, std::uint64_t se
   for (std::uint32_t i = 0; i < config.layers; ++i) {
     LlamaLayer& layer = weights.layers.emplace_back();
     layer.input_norm = drawer.vector(config.hidden_size, 1);
-    layer.q = drawer.linear(q_size, config.qkv_bias);
-    layer.k = drawer.linear(kv_size, config.qkv_bias);
-    layer.v = drawer.linear(kv_size, config.qkv_bias);
-    layer.o = drawer.linear(config.hidden_size, config.output_bias);
+    if (config.latent) {
+      describe_latent(drawer, config, layer);
+    } else {
+      layer.q = drawer.linear(q_size, config.qkv_bias);
+      layer.k = drawer.linear(kv_size, config.qkv_bias);
+      layer.v = drawer.linear(kv_size, config.qkv_bias);
+      layer.o = drawer.linear(config.hidden_size, config.output_bias);
+    }
     if (config.qk_norm) {
       layer.q_norm = drawer.vector(config.head_dim, 1);
       layer.k_norm = drawer.vector(config.head_dim, 1);
@@ -149,10 +183,14 @@ LlamaWeights make_random_weights(const ModelConfig& config, std::uint64_t seed) 
   LlamaWeights weights = describe_random_weights(config, seed);
   draw(weights.embedding, config.vocab_size, hidden, weights);
   for (LlamaLayer& layer : weights.layers) {
-    draw(layer.q.weight, q_size, hidden, weights);
-    draw(layer.k.weight, kv_size, hidden, weights);
-    draw(layer.v.weight, kv_size, hidden, weights);
-    draw(layer.o.weight, hidden, q_size, weights);
+    if (config.latent) {
+      draw_latent(config, layer, weights);
+    } else {
+      draw(layer.q.weight, q_size, hidden, weights);
+      draw(layer.k.weight, kv_size, hidden, weights);
+      draw(layer.v.weight, kv_size, hidden, weights);
+      draw(layer.o.weight, hidden, q_size, weights);
+    }
     draw(layer.gate.weight, inner, hidden, weights);
     draw(layer.up.weight, inner, hidden, weights);
     draw(layer.down.weight, hidden, inner, weights);
