@@ -78,7 +78,7 @@ EngineMemory plan_engine_memory(const ModelConfig& config, const FormatPlan& for
   const auto pages_of = [](std::uint64_t tokens) { return parts_of(tokens, kBlockTokens); };
   memory.requests = memory.tokens / kBlockTokens / pages_of(context_tokens);
   const std::uint64_t shared =
-      std::min(users.shared_tokens, context_tokens) / kBlockTokens * kBlockTokens;
+      std::uint64_t{std::min(users.shared_tokens, context_tokens)} / kBlockTokens * kBlockTokens;
   memory.users_tokens_apart = users.users * pages_of(context_tokens) * kBlockTokens;
   memory.users_tokens =
       users.users == 0 ? 0 : memory.users_tokens_apart - (users.users - 1) * shared;

@@ -344,7 +344,7 @@ BlockRange ModelConfig::unseen_blocks(std::uint32_t tokens) const noexcept {
 
 std::uint32_t ModelConfig::tokens_kept(std::uint32_t rows) const noexcept {
   if (!endless) return positions_max;
-  const std::uint64_t kept = std::uint64_t{sinks} + windows[0] + rows + 4 * kBlockTokens;
+  const std::uint64_t kept = std::uint64_t{sinks} + windows[0] + rows + 4ULL * kBlockTokens;
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(kept, positions_max));
 }
 

@@ -101,7 +101,8 @@ void describe_latent(Drawer& drawer, const ModelConfig& config, LlamaLayer& laye
   layer.q = drawer.linear(std::uint64_t{config.heads} * (shape.nope_dim + shape.rope_dim), false);
   layer.latent.kv_a = drawer.linear(config.head_dim, false);
   layer.latent.kv_a_norm = drawer.vector(shape.kv_rank, 1);
-  layer.latent.kv_b = drawer.linear(config.heads * (shape.nope_dim + shape.v_dim), false);
+  layer.latent.kv_b =
+      drawer.linear(std::uint64_t{config.heads} * (shape.nope_dim + shape.v_dim), false);
   layer.o = drawer.linear(config.hidden_size, false);
 }
 
