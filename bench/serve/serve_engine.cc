@@ -17,7 +17,7 @@ constexpr std::uint32_t kWaitingMax = 1U << 16;
 ServeEngine::ServeEngine(const ServeEngineOptions& options)
     : options_(options),
       model_(options.model, options.shape, options.device, options.pool_tokens,
-             options.chunk_tokens) {}
+             options.chunk_tokens, options.batch_invariant) {}
 
 // On a GPU a step completes thousands of blocks.
 ServeEngine::Running::Running(const ServeEngine& engine)

@@ -21,6 +21,7 @@ struct ServeEngineOptions {
   std::filesystem::path directory;
   std::uint32_t pool_tokens = 0;    // as kvtier-engine
   std::uint32_t chunk_tokens = 0;   // likewise
+  bool batch_invariant = false;     // likewise
   std::uint32_t running_max = 256;  // likewise
   std::uint32_t chunk_tokens_beside_answers = engine::SchedulerOptions().tokens_beside_answers;
   bool own_pages = true;  // a request finds what others left in the engine's pages
@@ -56,7 +57,7 @@ class ServeEngine {
   std::uint32_t vocabulary() const noexcept { return model_.loaded->config.vocab_size; }
   std::uint32_t positions_max() const noexcept { return model_.loaded->config.positions_max; }
   // Whether an answer has the same tokens whatever else is in the engine's steps.
-  bool answers_are_fixed() const noexcept { return model_.instance.model->rows_are_independent(); }
+  bool answers_are_fixed() const noexcept { return model_.instance.model->batch_invariant(); }
   bool on_gpu() const noexcept { return model_.device.cuda.has_value(); }
 
  private:

@@ -54,6 +54,8 @@ void add_engine_options(CLI::App& app, ServeEngineOptions& o) {
   app.add_option("--chunk-tokens-beside-answers", o.chunk_tokens_beside_answers,
                  "As kvtier-engine serve")
       ->capture_default_str();
+  app.add_flag("--batch-invariant", o.batch_invariant,
+               "As kvtier-engine serve; answers that differ are then a failure");
   app.add_option("--running-max", o.running_max, "As kvtier-engine serve")
       ->check(CLI::Range(1U, 1U << 12))
       ->capture_default_str();

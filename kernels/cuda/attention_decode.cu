@@ -46,23 +46,68 @@ struct DecodeShape {
   }
 };
 
+// The blocks that a row attends to, numbered: those with sinks, then those of the window, which may
+// begin in the last with sinks, the row's own last. Without a window they are all.
+struct SeenBlocks {
+  std::uint32_t sinks = 0;   // blocks
+  std::uint32_t window = 0;  // the first
+  std::uint32_t own;         // its number
+  std::uint32_t from = 0;    // the first token of the window that is no sink
+  std::uint32_t lowest = 0;  // the first token of the window
+
+  __device__ SeenBlocks(const Sight& sight, std::uint32_t position) : own(position / kTileTokens) {
+    if (sight.window == 0) return;
+    const std::uint32_t own_block = own;
+    lowest = position < sight.window ? 0 : position + 1 - sight.window;
+    from = max(lowest, sight.sinks);
+    sinks = min((sight.sinks + kTileTokens - 1) / kTileTokens, own_block);
+    window = min(from / kTileTokens, own_block);
+    own = sinks + own_block - window;
+  }
+  __device__ bool is_sink(std::uint32_t number) const { return number < sinks; }
+  __device__ std::uint32_t block(std::uint32_t number) const {
+    return is_sink(number) ? number : window + (number - sinks);
+  }
+};
+
+// A block of which tokens `from` to `to - 1` alone are seen.
+template <typename Block>
+struct Partly {
+  using Element = typename Block::Element;
+  using Deal = typename Block::Deal;
+
+  const Block& block;
+  int from, to;
+
+  template <int kWords>
+  __device__ void k_piece(int which, int piece, std::uint32_t (&words)[kWords]) const {
+    block.k_piece(which, piece, words);
+  }
+  template <int kWords>
+  __device__ void v_piece(int which, int piece, std::uint32_t (&words)[kWords]) const {
+    block.v_piece(which, piece, words);
+  }
+  __device__ bool sees(int token) const { return token >= from && token < to && block.sees(token); }
+};
+
 // What a thread block has to do.
 struct PartWork {
   std::uint32_t row;
   std::uint32_t kv_head;
-  std::uint32_t first_block;
+  std::uint32_t position;
+  std::uint32_t first;  // number of the first block
   int stored_blocks;
   int exact_tokens;  // of the row's own block, up to the row; 0 where it is in another part
 };
 
-__device__ bool find_work(const DecodeParams& params, PartWork& work) {
+__device__ bool find_work(const DecodeParams& params, const SeenBlocks& seen,
+                          std::uint32_t position, PartWork& work) {
   work.kv_head = blockIdx.x;
-  work.first_block = blockIdx.y * params.part_blocks;
+  work.position = position;
+  work.first = blockIdx.y * params.part_blocks;
   work.row = blockIdx.z;
-  const std::uint32_t position = params.step.positions[work.row];
-  const std::uint32_t own = position / kTileTokens;
-  if (params.step.row_sequence[work.row] == kNoSequence || own < work.first_block) return false;
-  const std::uint32_t before = own - work.first_block;
+  if (params.step.row_sequence[work.row] == kNoSequence || seen.own < work.first) return false;
+  const std::uint32_t before = seen.own - work.first;
   work.stored_blocks = static_cast<int>(min(before, params.part_blocks));
   work.exact_tokens =
       before < params.part_blocks ? static_cast<int>(position % kTileTokens) + 1 : 0;
@@ -76,11 +121,12 @@ struct WarpRecords {
   float k_scale = 1;
   float v_scale = 1;
 
-  __device__ WarpRecords(const DecodeParams& params, const PartWork& work, int warp, int lane) {
+  __device__ WarpRecords(const DecodeParams& params, const PartWork& work, const SeenBlocks& seen,
+                         int warp, int lane) {
     const int block = warp + lane * kDecodeWarps;
     if (block >= work.stored_blocks) return;
     const std::uint32_t sequence = params.step.row_sequence[work.row];
-    record = params.step.block_tables[sequence][work.first_block + block];
+    record = params.step.block_tables[sequence][seen.block(work.first + block)];
     if constexpr (Stored::kBytes == 1) {
       const std::size_t head = work.kv_head * sizeof(float);
       k_scale = *reinterpret_cast<const float*>(record + params.k_scale_offset + head);
@@ -167,22 +213,26 @@ __device__ void merge_warps(const DecodeTile<kHeadDim, kHeadTiles>& tile,
   }
 }
 
-template <typename Stored, int kHeadDim, int kHeadTiles>
+// kWindowed: rows have a window, and perhaps sinks.
+template <typename Stored, int kHeadDim, int kHeadTiles, bool kWindowed>
 __global__ void __launch_bounds__(kThreads,
                                   (DecodeShape<Stored, kHeadDim>::thread_blocks(kHeadTiles)))
     decode_parts(const __grid_constant__ DecodeParams params) {
   using Shape = DecodeShape<Stored, kHeadDim>;
+  using StoredQueries = Queries<Stored, Stored, kHeadDim, kHeadTiles>;
   extern __shared__ __align__(16) std::byte shared[];
-  PartWork work;
   device::release_dependent_kernel();
+  const std::uint32_t position = params.step.positions[blockIdx.z];
+  const SeenBlocks seen(kWindowed ? params.sight : Sight{}, position);
+  PartWork work;
   // Tables are older than the kernel before this one, which may be at its end still, and so are
   // records: a row of its own completes no block but its own, which it attends to exactly. The
   // first copies are under way by then.
-  if (!find_work(params, work)) return device::wait_for_previous_kernel();
+  if (!find_work(params, seen, position, work)) return device::wait_for_previous_kernel();
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int lane = static_cast<int>(threadIdx.x) % 32;
 
-  const WarpRecords<Stored> records(params, work, warp, lane);
+  const WarpRecords<Stored> records(params, work, seen, warp, lane);
   const int blocks = (work.stored_blocks - warp + kDecodeWarps - 1) / kDecodeWarps;
   StoredBlocks<Stored, kHeadDim, Shape::kSlots> stored(
       shared, reinterpret_cast<std::uint64_t*>(shared + Shape::barriers_at(kHeadTiles)), warp,
@@ -206,14 +256,43 @@ __global__ void __launch_bounds__(kThreads,
   if (work.exact_tokens != 0 && warp == work.stored_blocks % kDecodeWarps) {
     const Queries<Stored, device::StoredBf16, kHeadDim, kHeadTiles> queries(
         q, group, params.scale_log2, lane);
-    device::attend_to_block(tile, queries, exact_block<Stored, kHeadDim>(params, work, lane), {},
-                            lane);
+    const auto exact = exact_block<Stored, kHeadDim>(params, work, lane);
+    if constexpr (kWindowed) {
+      // Sinks are in a window that begins before this block.
+      const int own = static_cast<int>(position - position % kTileTokens);
+      const Partly<ExactBlock<Stored, kHeadDim>> part{exact, static_cast<int>(seen.lowest) - own,
+                                                      static_cast<int>(kTileTokens)};
+      device::attend_to_block(tile, queries, part, {}, lane);
+    } else {
+      device::attend_to_block(tile, queries, exact, {}, lane);
+    }
   }
-  const Queries<Stored, Stored, kHeadDim, kHeadTiles> queries(q, group, params.scale_log2, lane);
-  for (int index = 0; index < blocks; ++index) {
-    stored.wait(index);
-    device::attend_to_block(tile, queries, stored, records.scales_of(index), lane);
-    fetch(index + Shape::kSlots);
+  if constexpr (kWindowed) {
+    const Bf16* const sink_q = params.sight.sink_q + first_head * kHeadDim;
+    const auto number = [&](int index) { return work.first + warp + index * kDecodeWarps; };
+    bool at_sinks = blocks > 0 && seen.is_sink(number(0));
+    StoredQueries queries(at_sinks ? sink_q : q, group, params.scale_log2, lane);
+    for (int index = 0; index < blocks; ++index) {
+      if (at_sinks && !seen.is_sink(number(index))) {
+        at_sinks = false;
+        queries = StoredQueries(q, group, params.scale_log2, lane);
+      }
+      const int first = static_cast<int>(seen.block(number(index)) * kTileTokens);
+      const int from = at_sinks ? 0 : static_cast<int>(seen.from) - first;
+      const int to =
+          at_sinks ? static_cast<int>(params.sight.sinks) - first : static_cast<int>(kTileTokens);
+      stored.wait(index);
+      const Partly<decltype(stored)> part{stored, from, to};
+      device::attend_to_block(tile, queries, part, records.scales_of(index), lane);
+      fetch(index + Shape::kSlots);
+    }
+  } else {
+    const StoredQueries queries(q, group, params.scale_log2, lane);
+    for (int index = 0; index < blocks; ++index) {
+      stored.wait(index);
+      device::attend_to_block(tile, queries, stored, records.scales_of(index), lane);
+      fetch(index + Shape::kSlots);
+    }
   }
   device::wait_copies<0>();
   merge_warps<Stored>(tile, params, work, shared);
@@ -237,7 +316,7 @@ __global__ void __launch_bounds__(device::kCombineThreads)
   const std::uint32_t heads = params.kv_heads * params.group;
   device::combine_parts<kHeadDim>(
       {params.part_sizes, params.part_sums, first, params.group,
-       static_cast<int>(position / (kTileTokens * params.part_blocks)) + 1},
+       static_cast<int>(SeenBlocks(params.sight, position).own / params.part_blocks) + 1},
       params.out + (std::size_t{row} * heads + head) * kHeadDim);
 }
 
@@ -245,8 +324,10 @@ template <typename Stored, int kHeadDim, int kHeadTiles>
 void launch_decode(const DecodeParams& params, StreamView stream) {
   constexpr int kShared = DecodeShape<Stored, kHeadDim>::shared_bytes(kHeadTiles);
   const std::uint32_t rows = params.step.rows;
-  device::allow_shared_memory(decode_parts<Stored, kHeadDim, kHeadTiles>, kShared);
-  device::launch_dependent(decode_parts<Stored, kHeadDim, kHeadTiles>,
+  const auto kernel = params.sight.window == 0 ? decode_parts<Stored, kHeadDim, kHeadTiles, false>
+                                               : decode_parts<Stored, kHeadDim, kHeadTiles, true>;
+  device::allow_shared_memory(kernel, kShared);
+  device::launch_dependent(kernel,
                            {.grid = dim3(params.kv_heads, params.parts, rows),
                             .threads = kThreads,
                             .shared_bytes = kShared},
@@ -284,20 +365,28 @@ std::uint32_t part_blocks_of(const RecordLayout& layout) {
   return part_blocks(layout.format != StorageFormat::bf16);
 }
 
-std::uint32_t parts_of(const RecordLayout& layout, std::uint32_t context_max) {
-  return std::max(divided_up(context_max, kTileTokens * part_blocks_of(layout)), 1U);
+// Of a row with a window a block may count twice: sinks end in it, and the window begins there.
+std::uint32_t parts_of(const RecordLayout& layout, std::uint32_t context_max, const Sight& sight) {
+  std::uint32_t blocks = divided_up(context_max, kTileTokens);
+  if (sight.window != 0) {
+    const std::uint32_t seen =
+        divided_up(sight.sinks, kTileTokens) + divided_up(sight.window, kTileTokens) + 1;
+    blocks = std::min(blocks + 1, seen);
+  }
+  return std::max(divided_up(blocks, part_blocks_of(layout)), 1U);
 }
 
 std::size_t part_rows(const RecordLayout& layout, std::uint32_t rows, std::uint32_t heads,
-                      std::uint32_t context_max) {
-  return std::size_t{rows} * heads * parts_of(layout, context_max);
+                      std::uint32_t context_max, const Sight& sight) {
+  return std::size_t{rows} * heads * parts_of(layout, context_max, sight);
 }
 
 }  // namespace
 
 std::size_t decode_workspace_bytes(const RecordLayout& layout, std::uint32_t rows,
-                                   std::uint32_t heads, std::uint32_t context_max) {
-  return part_rows(layout, rows, heads, context_max) *
+                                   std::uint32_t heads, std::uint32_t context_max,
+                                   const Sight& sight) {
+  return part_rows(layout, rows, heads, context_max, sight) *
          (layout.head_dim_v * sizeof(float) + sizeof(float2));
 }
 
@@ -307,6 +396,8 @@ void decode_attention(const DecodeAttentionArgs& args, StreamView stream) {
   KVTIER_CHECK(layout.block_tokens == kTileTokens && dim == layout.head_dim_v);
   KVTIER_CHECK(dim == 64 || dim == 96 || dim == 128 || dim == 256);
   KVTIER_CHECK(args.heads % layout.kv_heads == 0 && args.heads / layout.kv_heads <= kGroupMax);
+  KVTIER_CHECK(args.sight.sinks == 0 ||
+               (args.sight.window >= kTileTokens && args.sight.sink_q != nullptr));
   if (args.step.rows == 0) return;
 
   DecodeParams params = {};
@@ -315,7 +406,8 @@ void decode_attention(const DecodeAttentionArgs& args, StreamView stream) {
   params.out = args.out;
   params.part_sums = static_cast<float*>(args.workspace);
   params.part_sizes = reinterpret_cast<float2*>(
-      params.part_sums + part_rows(layout, args.step.rows, args.heads, args.context_max) * dim);
+      params.part_sums +
+      part_rows(layout, args.step.rows, args.heads, args.context_max, args.sight) * dim);
   params.k_offset = layout.k_offset(args.layer, 0);
   params.v_offset = layout.v_offset(args.layer, 0);
   params.k_scale_offset = layout.scale_offset(args.layer, false, 0);
@@ -324,7 +416,8 @@ void decode_attention(const DecodeAttentionArgs& args, StreamView stream) {
   params.kv_heads = layout.kv_heads;
   params.group = args.heads / layout.kv_heads;
   params.part_blocks = part_blocks_of(layout);
-  params.parts = parts_of(layout, args.context_max);
+  params.parts = parts_of(layout, args.context_max, args.sight);
+  params.sight = args.sight;
   params.scale_log2 = args.scale * 1.44269504F;
   const bool known = device::with_stored_elements(layout.format, [&](auto stored) {
     launch_decode_of_type<decltype(stored)>(dim, params, stream);

@@ -44,6 +44,7 @@ struct DecodeParams {
   std::uint32_t group;  // query heads of a KV head
   std::uint32_t part_blocks, parts;
   float scale_log2;
+  Sight sight;
 };
 
 namespace device {

@@ -34,6 +34,8 @@ struct PrefillParams {
   std::uint32_t tiles;          // of rows
   std::uint32_t section_heads;  // heads worked on together, so that their K and V stay in the cache
   float scale_log2;
+  Sight sight;
+  StoredSpan span;
 };
 
 namespace device {
@@ -63,6 +65,63 @@ struct PrefillWork {
   }
   __device__ bool has_row(const PrefillParams& params, int position) const {
     return position >= static_cast<int>(params.start) && position <= last;
+  }
+};
+
+// The tiles of stored tokens that the rows of a thread block see: those with sinks, which sink_q
+// meets, then those of the window, at fixed places of the context.
+template <int kTokens, bool kWindowed>
+struct StoredTiles {
+  int sinks = 0;  // tiles
+  int count;
+  int first = 0;       // token of the first tile of the window
+  int to_window = 0;   // from a token of the window to its place in stored_k
+  int sinks_seen = 0;  // tokens
+  int sight_window = 0, sight_sinks = 0;
+
+  __device__ StoredTiles(const PrefillParams& params, const PrefillWork& work)
+      : count((work.stored_end + kTokens - 1) / kTokens) {
+    if constexpr (kWindowed) {
+      constexpr int kBlock = static_cast<int>(kTileTokens);
+      sight_window = static_cast<int>(params.sight.window);
+      sight_sinks = static_cast<int>(params.sight.sinks);
+      first = lowest(max(work.first, static_cast<int>(params.start))) & -kTokens;
+      to_window =
+          (static_cast<int>(params.span.sink_blocks) - static_cast<int>(params.span.first_block)) *
+          kBlock;
+      sinks_seen = min(sight_sinks, work.stored_end);
+      sinks = (sinks_seen + kTokens - 1) / kTokens;
+      count = sinks + max(work.stored_end - first + kTokens - 1, 0) / kTokens;
+    }
+  }
+  // The first token of the window of a row, sinks not counted.
+  __device__ int lowest(int position) const {
+    return max(position + 1 - sight_window, sight_sinks);
+  }
+  __device__ bool is_sink(int tile) const { return kWindowed && tile < sinks; }
+  __device__ int token(int tile) const {
+    return is_sink(tile) ? tile * kTokens : first + (tile - sinks) * kTokens;
+  }
+  __device__ int place(int tile) const { return token(tile) + (is_sink(tile) ? 0 : to_window); }
+};
+
+// Of a tile, the tokens that a fragment's rows see, 16 rows that are one block.
+struct SeenOfTile {
+  int low[2];  // of the lane's two rows
+  int high;    // of all
+  bool any, all;
+
+  template <int kTokens>
+  __device__ SeenOfTile(const StoredTiles<kTokens, true>& tiles, int tile, int block, int lane) {
+    constexpr int kLast = static_cast<int>(kTileTokens) - 1;
+    const int token = tiles.token(tile);
+    const bool sink = tiles.is_sink(tile);
+    const auto low_of = [&](int row) { return sink ? 0 : tiles.lowest(block + row) - token; };
+    low[0] = low_of(lane / 4);
+    low[1] = low_of(lane / 4 + 8);
+    high = (sink ? min(tiles.sinks_seen, block) : block) - token;
+    any = high > 0 && low_of(0) < min(high, kTokens);
+    all = high >= kTokens && low_of(kLast) <= 0;
   }
 };
 

@@ -12,6 +12,8 @@ namespace kvtier::kernels::cuda {
 namespace {
 
 using device::PrefillWork;
+using device::SeenOfTile;
+using device::StoredTiles;
 
 template <int kDim>
 struct MmaShape {
@@ -42,8 +44,10 @@ struct WarpRows {
   }
 };
 
+// Of `from`, [rows][heads][head_dim].
 template <typename Shape>
-__device__ void fetch_queries(const PrefillParams& params, const PrefillWork& work, Bf16* shared) {
+__device__ void fetch_queries(const PrefillParams& params, const PrefillWork& work,
+                              const Bf16* from, Bf16* shared) {
   constexpr int kPieces = Shape::kHeadDim / 8;
 #pragma unroll
   for (int i = static_cast<int>(threadIdx.x); i < kPrefillRows * kPieces; i += Shape::kThreads) {
@@ -52,25 +56,25 @@ __device__ void fetch_queries(const PrefillParams& params, const PrefillWork& wo
     const int position = work.first + row;
     const bool wanted = work.has_row(params, position);
     const std::size_t index = wanted ? position - static_cast<int>(params.start) : 0;
-    device::copy_async_or_zero(
-        device::shared_address(shared + row * Shape::kStride + dim),
-        params.q + (index * params.heads + work.head) * Shape::kHeadDim + dim, wanted);
+    device::copy_async_or_zero(device::shared_address(shared + row * Shape::kStride + dim),
+                               from + (index * params.heads + work.head) * Shape::kHeadDim + dim,
+                               wanted);
   }
 }
 
-// Stored tokens from `first_token` on; zeros from stored_end on, where anything may lie.
+// Stored tokens from `place` on; zeros from `end` on, where anything may lie.
 template <typename Shape>
-__device__ void fetch_stored(const PrefillParams& params, const PrefillWork& work, int first_token,
-                             Bf16* k, Bf16* v) {
+__device__ void fetch_stored(const PrefillParams& params, const PrefillWork& work, int place,
+                             int end, Bf16* k, Bf16* v) {
   constexpr int kPieces = Shape::kHeadDim / 8;
   const std::size_t head = work.kv_head * params.tokens_stride * Shape::kHeadDim;
 #pragma unroll
   for (int i = static_cast<int>(threadIdx.x); i < Shape::kTokens * kPieces; i += Shape::kThreads) {
     const int row = i / kPieces;
     const int dim = i % kPieces * 8;
-    const bool wanted = first_token + row < work.stored_end;
+    const bool wanted = place + row < end;
     const std::size_t from =
-        wanted ? head + std::size_t(first_token + row) * Shape::kHeadDim + dim : head;
+        wanted ? head + std::size_t(place + row) * Shape::kHeadDim + dim : head;
     const int to = row * Shape::kStride + dim;
     device::copy_async_or_zero(device::shared_address(k + to), params.stored_k + from, wanted);
     device::copy_async_or_zero(device::shared_address(v + to), params.stored_v + from, wanted);
@@ -146,17 +150,18 @@ __device__ void add_values(const Bf16* v, int lane,
   }
 }
 
-// A tile of stored tokens. `visible[f]` of them come before the block of fragment f.
-template <bool kMasked, typename Shape>
+// A tile of stored tokens. `hide(scores, f)` makes minus infinity of those that rows of fragment f
+// do not see, where they do not see all.
+template <bool kMasked, typename Shape, typename Hide>
 __device__ void attend_to_stored(WarpRows<Shape>& rows, const Bf16* q, const Bf16* k, const Bf16* v,
-                                 const int (&visible)[Shape::kFragments], float scale, int lane) {
+                                 const Hide& hide, float scale, int lane) {
   constexpr int kPairs = Shape::kTokens / 16;
   float scores[Shape::kFragments][kPairs * 2][4] = {};
   std::uint32_t weights[Shape::kFragments][kPairs][4];
   score<Shape, Shape::kFragments, kPairs>(q, k, lane, scores);
 #pragma unroll
   for (int f = 0; f < Shape::kFragments; ++f) {
-    if constexpr (kMasked) device::hide_tokens(scores[f], visible[f]);
+    if constexpr (kMasked) hide(scores[f], f);
     float decay[2];
     device::take_scores<kMasked>(scores[f], scale, rows.largest[f], rows.total[f], decay);
     device::rescale(rows.sums[f], decay);
@@ -165,14 +170,52 @@ __device__ void attend_to_stored(WarpRows<Shape>& rows, const Bf16* q, const Bf1
   add_values<Shape, Shape::kFragments, kPairs>(v, lane, weights, rows.sums);
 }
 
+// Of the tile, what comes before each fragment's block, of which that of fragment 0 is `visible`
+// tokens behind the tile's first.
+template <typename Shape>
+__device__ void attend_to_earlier(WarpRows<Shape>& rows, const Bf16* q, const Bf16* k,
+                                  const Bf16* v, int visible, float scale, int lane) {
+  const auto hide = [&](auto& scores, int f) { device::hide_tokens(scores, visible + f * 16); };
+  if (visible >= Shape::kTokens) {
+    attend_to_stored<false>(rows, q, k, v, hide, scale, lane);
+  } else if (visible + (Shape::kFragments - 1) * 16 > 0) {
+    attend_to_stored<true>(rows, q, k, v, hide, scale, lane);
+  }
+}
+
+// The same of rows with a window; `block` is where fragment 0 begins.
+template <typename Shape>
+__device__ void attend_in_window(WarpRows<Shape>& rows, const Bf16* q, const Bf16* k, const Bf16* v,
+                                 const StoredTiles<Shape::kTokens, true>& tiles, int tile,
+                                 int block, float scale, int lane) {
+  bool any = false;
+  bool all = true;
+#pragma unroll
+  for (int f = 0; f < Shape::kFragments; ++f) {
+    const SeenOfTile seen(tiles, tile, block + f * 16, lane);
+    any |= seen.any;
+    all &= seen.all;
+  }
+  const auto hide = [&](auto& scores, int f) {
+    const SeenOfTile seen(tiles, tile, block + f * 16, lane);
+    device::hide_outside(scores, seen.low, seen.high, lane);
+  };
+  if (all) {
+    attend_to_stored<false>(rows, q, k, v, hide, scale, lane);
+  } else if (any) {
+    attend_to_stored<true>(rows, q, k, v, hide, scale, lane);
+  }
+}
+
 // The exact block of one fragment: k and v are its 16 tokens.
 template <typename Shape>
 __device__ void attend_to_own(WarpRows<Shape>& rows, int f, const Bf16* q, const Bf16* k,
-                              const Bf16* v, float scale, int lane) {
+                              const Bf16* v, std::uint32_t window, float scale, int lane) {
   float scores[1][2][4] = {};
   std::uint32_t weights[1][1][4];
   score<Shape, 1, 1>(q, k, lane, scores);
   device::hide_later_tokens(scores[0], lane);
+  device::hide_earlier_tokens(scores[0], window, lane);
   float decay[2];
   device::take_scores<true>(scores[0], scale, rows.largest[f], rows.total[f], decay);
   device::rescale(rows.sums[f], decay);
@@ -214,7 +257,7 @@ __device__ void write_rows(const WarpRows<Shape>& rows, const PrefillParams& par
   }
 }
 
-template <typename Shape>
+template <typename Shape, bool kWindowed>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kThreadBlocks)
     prefill_mma(const __grid_constant__ PrefillParams params) {
   extern __shared__ __align__(16) std::byte shared_bytes[];
@@ -223,50 +266,54 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kThreadBlocks)
   const PrefillWork work(params, blockIdx.x);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int first_row = static_cast<int>(threadIdx.x) / 32 * Shape::kFragments * 16;
-  const int stored_tiles = (work.stored_end + Shape::kTokens - 1) / Shape::kTokens;
-  const int tiles = stored_tiles + (work.last - work.first) / Shape::kTokens + 1;
+  const StoredTiles<Shape::kTokens, kWindowed> stored(params, work);
+  const int tiles = stored.count + (work.last - work.first) / Shape::kTokens + 1;
   Bf16* const q = queries + first_row * Shape::kStride;
 
   const auto fetch = [&](int tile) {
     Bf16* const k = stages + tile % 2 * 2 * Shape::kTileElements;
     Bf16* const v = k + Shape::kTileElements;
-    if (tile < stored_tiles) {
-      fetch_stored<Shape>(params, work, tile * Shape::kTokens, k, v);
+    if (tile < stored.count) {
+      const int end = stored.is_sink(tile) ? stored.sinks_seen : work.stored_end + stored.to_window;
+      fetch_stored<Shape>(params, work, stored.place(tile), end, k, v);
     } else if (tile < tiles) {
-      const int first_token = work.first + (tile - stored_tiles) * Shape::kTokens;
+      const int first_token = work.first + (tile - stored.count) * Shape::kTokens;
       fetch_exact<Shape>(params, work, first_token, k, v);
     }
     device::commit_copies();
   };
-  fetch_queries<Shape>(params, work, queries);
+  fetch_queries<Shape>(params, work, stored.is_sink(0) ? params.sight.sink_q : params.q, queries);
   fetch(0);
 
   WarpRows<Shape> rows;
   for (int tile = 0; tile < tiles; ++tile) {
     device::wait_copies<0>();
     __syncthreads();
+    if (kWindowed && tile == stored.sinks && tile != 0) {
+      fetch_queries<Shape>(params, work, params.q, queries);
+      device::commit_copies();
+      device::wait_copies<0>();
+      __syncthreads();
+    }
     fetch(tile + 1);
     const Bf16* const k = stages + tile % 2 * 2 * Shape::kTileElements;
     const Bf16* const v = k + Shape::kTileElements;
-    if (tile < stored_tiles) {
-      int visible[Shape::kFragments];
-#pragma unroll
-      for (int f = 0; f < Shape::kFragments; ++f) {
-        visible[f] = work.first + first_row + f * 16 - tile * Shape::kTokens;
-      }
-      if (visible[0] >= Shape::kTokens) {
-        attend_to_stored<false>(rows, q, k, v, visible, params.scale_log2, lane);
-      } else if (visible[Shape::kFragments - 1] > 0) {
-        attend_to_stored<true>(rows, q, k, v, visible, params.scale_log2, lane);
+    if (tile < stored.count) {
+      const int block = work.first + first_row;
+      if constexpr (kWindowed) {
+        attend_in_window(rows, q, k, v, stored, tile, block, params.scale_log2, lane);
+      } else {
+        attend_to_earlier(rows, q, k, v, block - tile * Shape::kTokens, params.scale_log2, lane);
       }
       continue;
     }
 #pragma unroll
     for (int f = 0; f < Shape::kFragments; ++f) {
-      const int token = first_row + f * 16 - (tile - stored_tiles) * Shape::kTokens;
+      const int token = first_row + f * 16 - (tile - stored.count) * Shape::kTokens;
       if (token < 0 || token >= Shape::kTokens) continue;
       attend_to_own(rows, f, q + f * 16 * Shape::kStride, k + token * Shape::kStride,
-                    v + token * Shape::kStride, params.scale_log2, lane);
+                    v + token * Shape::kStride, kWindowed ? params.sight.window : 0,
+                    params.scale_log2, lane);
     }
   }
   write_rows(rows, params, work, first_row, q, lane);
@@ -275,9 +322,11 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kThreadBlocks)
 template <int kHeadDim>
 void launch_mma(const PrefillParams& params, StreamView stream) {
   using Shape = MmaShape<kHeadDim>;
-  device::allow_shared_memory(prefill_mma<Shape>, Shape::kSharedBytes);
-  prefill_mma<Shape>
-      <<<params.tiles * params.heads, Shape::kThreads, Shape::kSharedBytes, stream.get()>>>(params);
+  const auto kernel =
+      params.sight.window == 0 ? prefill_mma<Shape, false> : prefill_mma<Shape, true>;
+  device::allow_shared_memory(kernel, Shape::kSharedBytes);
+  kernel<<<params.tiles * params.heads, Shape::kThreads, Shape::kSharedBytes, stream.get()>>>(
+      params);
   check_launch("prefill_mma");
 }
 

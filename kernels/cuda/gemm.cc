@@ -22,9 +22,10 @@ void check_blas(cublasStatus_t status, const char* what) {
                   cudaErrorUnknown);
 }
 
-// Tuning::prompt takes the algorithm for so many.
+// Tuning::prompt and Tuning::answers take the algorithm for so many.
 constexpr std::size_t kPromptRows = 2048;
-constexpr int kCandidates = 16;
+constexpr std::size_t kAnswerRows = 64;
+constexpr int kCandidates = 32;
 
 // rows, n, k, type of the result, whether there is a bias, tuning.
 using Shape = std::tuple<std::size_t, std::size_t, std::size_t, cudaDataType_t, bool, Tuning>;
@@ -57,12 +58,13 @@ class Plan {
                "cublasLtMatmulDescCreate");
     set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
     if (std::get<4>(shape)) set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    if (std::get<5>(shape) == Tuning::prompt) {
-      const Layout x(CUDA_R_16BF, kPromptRows, std::get<2>(shape));
-      const Layout out(std::get<3>(shape), kPromptRows, std::get<1>(shape));
-      find_algorithm(handle, x, out, true);
-    } else {
+    if (std::get<5>(shape) == Tuning::rows) {
       find_algorithm(handle, x_, out_, false);
+    } else {
+      const std::size_t rows = std::get<5>(shape) == Tuning::prompt ? kPromptRows : kAnswerRows;
+      const Layout x(CUDA_R_16BF, rows, std::get<2>(shape));
+      const Layout out(std::get<3>(shape), rows, std::get<1>(shape));
+      find_algorithm(handle, x, out, true);
     }
   }
   ~Plan() { cublasLtMatmulDescDestroy(operation_); }
@@ -98,6 +100,11 @@ class Plan {
     cublasStatus_t status =
         cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                              &kWorkspaceBytes, sizeof kWorkspaceBytes);
+    if (status == CUBLAS_STATUS_SUCCESS && unsplit) {
+      const std::uint32_t none = CUBLASLT_REDUCTION_SCHEME_NONE;
+      status = cublasLtMatmulPreferenceSetAttribute(
+          preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &none, sizeof none);
+    }
     if (status == CUBLAS_STATUS_SUCCESS) {
       status = cublasLtMatmulAlgoGetHeuristic(handle, operation_, w_.get(), x.get(), out.get(),
                                               out.get(), preference, unsplit ? kCandidates : 1,
@@ -180,8 +187,8 @@ void Gemm::run(const Bf16* x, const Bf16* w, const Bf16* bias, Bf16* out, std::s
 }
 
 void Gemm::run(const Bf16* x, const Bf16* w, float* out, std::size_t rows, std::size_t n,
-               std::size_t k, StreamView stream) {
-  state_->run(x, w, nullptr, out, CUDA_R_32F, rows, n, k, stream, Tuning::rows);
+               std::size_t k, StreamView stream, Tuning tuning) {
+  state_->run(x, w, nullptr, out, CUDA_R_32F, rows, n, k, stream, tuning);
 }
 
 }  // namespace kvtier::kernels::cuda

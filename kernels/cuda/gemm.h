@@ -11,8 +11,9 @@ namespace kvtier::kernels::cuda {
 
 // Whose algorithm a product takes.
 enum class Tuning : std::uint8_t {
-  rows,    // the best for its number of rows
-  prompt,  // one for any number of rows: a row's result has the same bits among any others
+  rows,     // the best for its number of rows
+  prompt,   // one for any number of rows: a row's result has the same bits among any others
+  answers,  // another such, for few rows
 };
 
 // Owns a handle, a workspace and the algorithms found so far (one search a shape, at first use,
@@ -29,7 +30,7 @@ class Gemm {
            std::size_t n, std::size_t k, StreamView stream, Tuning tuning = Tuning::rows);
   // The same with an FP32 result, without bias.
   void run(const Bf16* x, const Bf16* w, float* out, std::size_t rows, std::size_t n, std::size_t k,
-           StreamView stream);
+           StreamView stream, Tuning tuning = Tuning::rows);
 
  private:
   struct State;

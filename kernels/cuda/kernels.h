@@ -76,6 +76,9 @@ struct StoreKvArgs {
   const float* k_norm = nullptr;
   float epsilon = 0;
   const float* inverse_frequencies = nullptr;  // [head_dim / 2]
+  // Where not null: Q once more, as the sinks are met, at `sink_position` at most (Sight).
+  Bf16* sink_q = nullptr;  // [rows][heads][head_dim]
+  std::uint32_t sink_position = 0;
 };
 void store_kv(const StoreKvArgs& args, StreamView stream);
 
@@ -91,9 +94,19 @@ void swiglu(const Bf16* gate_up, Bf16* out, std::size_t rows, std::size_t inner,
 
 // --- Attention: the "as stored" rule of kernels/table.h ----------------------------------------
 
+// What of a context a row attends to: its last `window` tokens, itself included (0: all), and the
+// first `sinks`, which `sink_q` meets in place of `q`. Where there are sinks, the window has a
+// block or more. Sinks that the window holds may be met with either: both are rotated alike there.
+struct Sight {
+  std::uint32_t window = 0;
+  std::uint32_t sinks = 0;
+  const Bf16* sink_q = nullptr;  // [rows][heads][head_dim]
+};
+
 // One query row a sequence-row; any mixture of sequences. Blocks before the row's own are read from
-// their records through block_tables, the row's own block from its exact page. Split over the
-// blocks; the number of parts depends on `context_max` alone.
+// their records through block_tables, the row's own block from its exact page. Records that no row
+// sees are not read, and may be null. Split over the blocks; the number of parts depends on
+// `context_max` and the sight's numbers alone.
 struct DecodeAttentionArgs {
   RecordLayout layout;  // head_dim_k == head_dim_v: 64, 96, 128 or 256
   StepRows step;
@@ -104,9 +117,11 @@ struct DecodeAttentionArgs {
   const Bf16* q = nullptr;    // [rows][heads][head_dim]
   Bf16* out = nullptr;        // [rows][heads][head_dim]
   void* workspace = nullptr;  // decode_workspace_bytes(...)
+  Sight sight{};
 };
 std::size_t decode_workspace_bytes(const RecordLayout& layout, std::uint32_t rows,
-                                   std::uint32_t heads, std::uint32_t context_max);
+                                   std::uint32_t heads, std::uint32_t context_max,
+                                   const Sight& sight = {});
 void decode_attention(const DecodeAttentionArgs& args, StreamView stream);
 
 // A few consecutive rows of one sequence, with the blocks before each row's own read in place: the
@@ -132,15 +147,28 @@ void tail_attention(const TailAttentionArgs& args, StreamView stream);
 
 // The complete blocks [first_block, first_block + blocks) of one sequence in one layer,
 // dequantised: k[kv_head][token][head_dim] with `tokens_stride` tokens from a head to the next,
-// token 0 being that of block 0; v alike.
+// token 0 being the first of `first_block`; v alike. A record that is null gives zeros.
 void gather_stored(const RecordLayout& layout, std::uint32_t layer,
                    const std::byte* const* block_table, std::uint32_t first_block,
                    std::uint32_t blocks, Bf16* k, Bf16* v, std::uint64_t tokens_stride,
                    StreamView stream);
 
+// Where a piece's earlier tokens lie as gather_stored leaves them: `sink_blocks` from the beginning
+// of the context, then those from `first_block` on. Fixed places of the context, so that what a row
+// adds up, and in which order, does not depend on where its piece begins.
+struct StoredSpan {
+  std::uint32_t sink_blocks = 0;
+  std::uint32_t first_block = 0;
+  std::uint32_t end_block = 0;
+
+  // Of a piece of `rows` rows from `start` on.
+  static StoredSpan of(const Sight& sight, std::uint32_t start, std::uint32_t rows) noexcept;
+  std::uint32_t blocks() const noexcept { return sink_blocks + end_block - first_block; }
+};
+
 // Consecutive rows of one sequence, beginning anywhere in a block. Row i is at start + i; tokens of
-// earlier blocks come from `stored_k` and `stored_v` (gather_stored), those of its own block from
-// its exact page.
+// earlier blocks come from `stored_k` and `stored_v` (StoredSpan::of the same numbers), those of
+// its own block from its exact page.
 struct PrefillAttentionArgs {
   std::uint32_t layer = 0;
   std::uint32_t heads = 0, kv_heads = 0, head_dim = 0;
@@ -154,6 +182,7 @@ struct PrefillAttentionArgs {
   const ExactPage* pages = nullptr;         // of the step
   const std::uint32_t* row_page = nullptr;  // [rows] of this sequence -> pages
   bool portable = false;                    // not by the kernel for sm_90a, to compare with
+  Sight sight{};
 };
 void prefill_attention(const PrefillAttentionArgs& args, StreamView stream);
 

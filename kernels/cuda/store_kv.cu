@@ -62,11 +62,23 @@ __device__ __forceinline__ Bf16* page_row(const StoreKvArgs& args, std::uint32_t
          (std::uint64_t{side_head} * kTileTokens + position % kTileTokens) * args.head_dim;
 }
 
+// By the angle of each pair.
+__device__ __forceinline__ HeadHalves rotated(const HeadHalves& x, const float* cosines,
+                                              const float* sines, std::uint32_t i) {
+  HeadHalves result;
+#pragma unroll
+  for (int j = 0; j < kQuad; ++j) {
+    result.a[j] = x.a[j] * cosines[i + j] - x.b[j] * sines[i + j];
+    result.b[j] = x.b[j] * cosines[i + j] + x.a[j] * sines[i + j];
+  }
+  return result;
+}
+
 template <int kLanes>
 __global__ void __launch_bounds__(kThreads)
     store_kv_kernel(const __grid_constant__ StoreKvArgs args) {
-  __shared__ float cosines[kHeadDimMax / 2];
-  __shared__ float sines[kHeadDimMax / 2];
+  __shared__ float cosines[2][kHeadDimMax / 2];  // at the row's position, and where sinks are met
+  __shared__ float sines[2][kHeadDimMax / 2];
   const std::uint32_t row = blockIdx.x;
   device::release_dependent_kernel();  // attention, which waits before it reads what is here
   // What the step reads is older than the kernel before this one.
@@ -74,7 +86,11 @@ __global__ void __launch_bounds__(kThreads)
   const std::uint32_t position = args.step.positions[row];
   const std::uint32_t half = args.head_dim / 2;
   for (std::uint32_t i = threadIdx.x; i < half; i += kThreads) {
-    sincosf(static_cast<float>(position) * args.inverse_frequencies[i], &sines[i], &cosines[i]);
+    const float frequency = args.inverse_frequencies[i];
+    sincosf(static_cast<float>(position) * frequency, &sines[0][i], &cosines[0][i]);
+    if (args.sink_q == nullptr) continue;
+    const std::uint32_t of_sinks = min(position, args.sink_position);
+    sincosf(static_cast<float>(of_sinks) * frequency, &sines[1][i], &cosines[1][i]);
   }
   __syncthreads();
   device::wait_for_previous_kernel();
@@ -103,17 +119,14 @@ __global__ void __launch_bounds__(kThreads)
       if (weight != nullptr) x = normal;
     }
     if (!mine) continue;
-    if (!is_v) {
-#pragma unroll
-      for (int j = 0; j < kQuad; ++j) {
-        const float a = x.a[j];
-        const float b = x.b[j];
-        x.a[j] = a * cosines[i + j] - b * sines[i + j];
-        x.b[j] = b * cosines[i + j] + a * sines[i + j];
-      }
+    const std::uint64_t of_q = (std::uint64_t{row} * args.heads + head) * args.head_dim;
+    if (is_q && args.sink_q != nullptr) {
+      const HeadHalves turned = rotated(x, cosines[1], sines[1], i);
+      store_quad(args.sink_q + of_q + i, turned.a);
+      store_quad(args.sink_q + of_q + half + i, turned.b);
     }
-    Bf16* to = is_q ? args.q + (std::uint64_t{row} * args.heads + head) * args.head_dim
-                    : page_row(args, row, position, head - args.heads);
+    if (!is_v) x = rotated(x, cosines[0], sines[0], i);
+    Bf16* to = is_q ? args.q + of_q : page_row(args, row, position, head - args.heads);
     store_quad(to + i, x.a);
     store_quad(to + half + i, x.b);
   }

@@ -215,6 +215,7 @@ std::vector<float> logits_of(Model& model, PagePool& pool, std::span<const Token
   std::vector<float> all(wanted * vocab);
   std::size_t got = 0;
   while (sequence.length() < count) {
+    sequence.forget(model.config().unseen_blocks(sequence.length()));
     const std::uint32_t rows = std::min(chunk, count - sequence.length());
     const std::uint32_t end = sequence.length() + rows;
     const std::uint32_t from = std::max(sequence.length(), count - wanted);

@@ -145,7 +145,7 @@ constexpr Checkpoint kFamilies[] = {
      "tests/data/checkpoints/qwen3/golden.safetensors"},
 };
 
-// Windows shorter than the text; CUDA refuses them. The first is in three shards.
+// Windows shorter than the text. The first is in three shards.
 constexpr Checkpoint kWindowed[] = {
     {"mistral", "tests/data/checkpoints/mistral/config.json", "tests/data/checkpoints/mistral",
      "tests/data/checkpoints/mistral/golden.safetensors"},

@@ -101,5 +101,37 @@ TEST_F(GpuGemm, TwoOwnersChooseTheSameAlgorithm) {
   EXPECT_TRUE(same_bytes(results[0], results[1]));
 }
 
+TEST_F(GpuGemm, ARowHasTheSameBitsAmongAnyOthersWithATuningForAnyNumberOfRows) {
+  constexpr std::size_t kRows = 300, kN = 1024, kK = 2048;
+  const Product product(kRows, kN, kK);
+  for (const Tuning tuning : {Tuning::prompt, Tuning::answers}) {
+    Gemm gemm;
+    Output<Bf16> whole(kRows * kN);
+    Output<float> whole_wide(kRows * kN);
+    gemm.run(product.device_x.get(), product.device_w.get(), nullptr, whole.get(), kRows, kN, kK,
+             stream(), tuning);
+    gemm.run(product.device_x.get(), product.device_w.get(), whole_wide.get(), kRows, kN, kK,
+             stream(), tuning);
+    check(cudaStreamSynchronize(stream().get()), "gemm");
+    const auto all = whole.values();
+    const auto all_wide = whole_wide.values();
+    for (const std::size_t rows : {1U, 2U, 3U, 16U, 17U, 64U, 65U, 128U, 299U}) {
+      const std::size_t first = kRows - rows;
+      Output<Bf16> part(rows * kN);
+      Output<float> part_wide(rows * kN);
+      const Bf16* const x = product.device_x.get() + first * kK;
+      gemm.run(x, product.device_w.get(), nullptr, part.get(), rows, kN, kK, stream(), tuning);
+      gemm.run(x, product.device_w.get(), part_wide.get(), rows, kN, kK, stream(), tuning);
+      check(cudaStreamSynchronize(stream().get()), "gemm");
+      const auto at = static_cast<std::ptrdiff_t>(first * kN);
+      EXPECT_TRUE(same_bytes(part.values(), std::vector<Bf16>(all.begin() + at, all.end())))
+          << rows << " rows";
+      EXPECT_TRUE(
+          same_bytes(part_wide.values(), std::vector<float>(all_wide.begin() + at, all_wide.end())))
+          << rows << " rows";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace kvtier::kernels::cuda

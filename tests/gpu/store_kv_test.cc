@@ -11,6 +11,7 @@ struct Shape {
   std::uint32_t heads, kv_heads, head_dim;
   bool norm = false;
   std::uint64_t layers_in_page = 2;
+  std::uint32_t sink_position = 0;  // not 0: sinks are met from there at most
 };
 
 constexpr std::uint32_t kLayer = 1;
@@ -68,6 +69,7 @@ class GpuStoreKv : public GpuTest {
     const DeviceArray<std::uint32_t> positions(rows.positions), sequences(rows.sequences);
     const DeviceArray<std::uint32_t> row_page(rows.pages);
     Output<Bf16> q(rows.count() * std::size_t{shape.heads} * shape.head_dim);
+    Output<Bf16> sink_q(rows.count() * std::size_t{shape.heads} * shape.head_dim);
     Output<Bf16> pages(4 * page_elements);
     std::vector<ExactPage> table;
     for (int i = 0; i < 4; ++i) {
@@ -90,10 +92,13 @@ class GpuStoreKv : public GpuTest {
                            .q_norm = shape.norm ? device_q_norm.get() : nullptr,
                            .k_norm = shape.norm ? device_k_norm.get() : nullptr,
                            .epsilon = kEpsilon,
-                           .inverse_frequencies = device_frequencies.get()};
+                           .inverse_frequencies = device_frequencies.get(),
+                           .sink_q = shape.sink_position != 0 ? sink_q.get() : nullptr,
+                           .sink_position = shape.sink_position};
     run_as_graph([&] { store_kv(args, stream()); });
 
     const auto got_q = to_floats(q.values());
+    const auto got_sink_q = to_floats(sink_q.values());
     const auto got_pages = to_floats(pages.values());
     // The test marks what it has compared; the rest must still be poison.
     std::vector<bool> q_written(got_q.size()), page_written(got_pages.size());
@@ -120,10 +125,20 @@ class GpuStoreKv : public GpuTest {
               << "row " << row << " head " << head << " element " << i << " of " << shape.head_dim;
           (is_q ? q_written : page_written)[at + i] = true;
         }
+        if (!is_q || shape.sink_position == 0) continue;
+        const auto met =
+            rotated(qkv.data() + row * row_elements + head * shape.head_dim, weight, shape.head_dim,
+                    std::min(rows.positions[row], shape.sink_position), frequencies, true);
+        for (std::uint32_t i = 0; i < shape.head_dim; ++i) {
+          ASSERT_NEAR(got_sink_q[at + i], met[i], std::abs(met[i]) / 256 + magnitude * 1e-5)
+              << "row " << row << " head " << head << " element " << i << ", at the sinks";
+        }
       }
     }
     for (std::size_t i = 0; i < got_q.size(); ++i) {
       ASSERT_TRUE(q_written[i] || std::isnan(got_q[i])) << "q written at " << i;
+      ASSERT_TRUE((q_written[i] && shape.sink_position != 0) || std::isnan(got_sink_q[i]))
+          << "sink_q written at " << i;
     }
     for (std::size_t i = 0; i < got_pages.size(); ++i) {
       ASSERT_TRUE(page_written[i] || std::isnan(got_pages[i])) << "page written at " << i;
@@ -143,6 +158,15 @@ TEST_F(GpuStoreKv, EveryHeadSizeAndRatioOfHeads) {
 TEST_F(GpuStoreKv, NormsOfQAndK) {
   for (const std::uint32_t head_dim : {16U, 64U, 96U, 128U, 256U}) {
     check_shape({.heads = 6, .kv_heads = 2, .head_dim = head_dim, .norm = true});
+  }
+}
+
+TEST_F(GpuStoreKv, SinksAreMetFromTheWindowsEnd) {
+  for (const bool norm : {false, true}) {
+    for (const std::uint32_t head_dim : {64U, 96U, 256U}) {
+      check_shape(
+          {.heads = 6, .kv_heads = 2, .head_dim = head_dim, .norm = norm, .sink_position = 2047});
+    }
   }
 }
 

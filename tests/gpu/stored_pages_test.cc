@@ -97,9 +97,9 @@ TEST_F(GpuStoredPages, GatherStoredPlacesEveryBlockByHead) {
                     expected[side].size() * sizeof(Bf16));
         for (std::size_t block = kFirst; block < kFirst + kCount; ++block) {
           for (std::size_t head = 0; head < 3; ++head) {
-            std::memcpy(
-                static_cast<void*>(expected[side].data() + head * head_elements + block * tile),
-                values.data() + ((block * 2 + side) * 3 + head) * tile * 2, tile * 2);
+            std::memcpy(static_cast<void*>(expected[side].data() + head * head_elements +
+                                           (block - kFirst) * tile),
+                        values.data() + ((block * 2 + side) * 3 + head) * tile * 2, tile * 2);
           }
         }
         const auto got = (side == 0 ? k : v).values();

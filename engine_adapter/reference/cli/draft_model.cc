@@ -59,7 +59,7 @@ Result<std::unique_ptr<DraftModel>> DraftModel::load(const SpeculateOptions& opt
     return same.error();
   }
   InstanceOptions own = like;
-  if (own.pool_tokens == 0) own.pool_tokens = usual_pool_tokens(loaded.config, own.chunk_tokens);
+  own.pool_tokens = settled(loaded.config, like).pool_tokens;
   own.memory_utilization = 0;  // the large one's pages get what is left
   auto instance = Instance::make(**draft, own);
   if (!instance) return instance.error();

@@ -22,6 +22,7 @@ struct ServeOptions {
   std::string chat_template;
   std::uint32_t chunk_tokens = 0;
   std::uint32_t pool_tokens = 0;
+  bool batch_invariant = false;
   double memory_utilization = 0;
   std::uint32_t deadline_ms = 1000;
   std::uint32_t handoff_deadline_ms = 30'000;
@@ -112,6 +113,9 @@ void add_options(CLI::App& command, ServeOptions& o) {
                   "of any step")
       ->check(CLI::Range(0U, 1U << 16))
       ->capture_default_str();
+  command.add_flag("--batch-invariant", o.batch_invariant,
+                   "On a GPU: an answer does not depend on what else is in its steps, which costs "
+                   "some of the speed; on the CPU it never does");
   o.speculate.add_to(command);
   auto* pool_tokens = add_pool_tokens_option(command, o.pool_tokens);
   command
@@ -211,6 +215,7 @@ int serve(const ServeOptions& o) {
                              .format = parse_storage_format(o.format).value(),
                              .pool_tokens = o.pool_tokens,
                              .chunk_tokens = o.chunk_tokens,
+                             .batch_invariant = o.batch_invariant,
                              .memory_utilization = o.memory_utilization,
                              .host_bytes = host->total_bytes};
   // The small model first: what it takes is not left for pages.
@@ -236,18 +241,19 @@ int serve(const ServeOptions& o) {
   {
     Scheduler scheduler(*instance->model, *instance->pool, spaces, scheduling);
     const std::uint32_t positions = (*loaded)->config.positions_max;
-    server::Service service(
-        *(*loaded)->tokenizer, chats->chat_template ? &*chats->chat_template : nullptr, scheduler,
-        spaces, metrics,
-        {.role = o.role,
-         .model_name = title,
-         .api_key = *key,
-         .no_chat = chats->why_not,
-         .positions_max = positions,
-         .pool_tokens =
-             (*loaded)->config.endless ? positions : instance->pool->pages() * kBlockTokens,
-         .cache_deadline = std::chrono::milliseconds(o.deadline_ms),
-         .handoff_deadline = std::chrono::milliseconds(o.handoff_deadline_ms)});
+    server::Service service(*(*loaded)->tokenizer,
+                            chats->chat_template ? &*chats->chat_template : nullptr, scheduler,
+                            spaces, metrics,
+                            {.role = o.role,
+                             .model_name = title,
+                             .api_key = *key,
+                             .no_chat = chats->why_not,
+                             .positions_max = positions,
+                             .pool_tokens = (*loaded)->config.widest_window() != 0
+                                                ? positions
+                                                : instance->pool->pages() * kBlockTokens,
+                             .cache_deadline = std::chrono::milliseconds(o.deadline_ms),
+                             .handoff_deadline = std::chrono::milliseconds(o.handoff_deadline_ms)});
     auto listening = server::HttpServer::listen(o.http, service, metrics);
     if (!listening) return fail(listening.error());
     http = std::move(*listening);

@@ -17,6 +17,8 @@ namespace kvtier::engine {
 namespace {
 
 constexpr std::uint32_t kCpuChunkTokens = 512;
+// Beyond these, a step's products are as fast as they get, and its activations take more memory.
+constexpr std::uint32_t kCudaChunkTokens = 8192;
 
 #ifndef KVTIER_HAVE_CUDA
 Result<Instance> make_cuda_instance(const LoadedModel&, const InstanceOptions&) {
@@ -48,9 +50,7 @@ Result<Instance> make_cpu_instance(const LoadedModel& loaded, const InstanceOpti
     instance.drawn =
         std::make_unique<LlamaWeights>(make_random_weights(loaded.config, *loaded.random_seed));
   }
-  const std::uint32_t rows =
-      std::min(options.chunk_tokens != 0 ? options.chunk_tokens : kCpuChunkTokens,
-               loaded.config.positions_max);
+  const std::uint32_t rows = std::min(options.chunk_tokens, loaded.config.positions_max);
   instance.model =
       std::make_unique<Llama>(loaded.config, instance.drawn ? *instance.drawn : loaded.weights,
                               kernels::cpu_kernels(), layout, rows);
@@ -67,9 +67,16 @@ Result<Instance> make_cpu_instance(const LoadedModel& loaded, const InstanceOpti
 
 }  // namespace
 
-std::uint32_t usual_pool_tokens(const ModelConfig& config, std::uint32_t chunk_tokens) noexcept {
-  if (!config.endless) return config.positions_max;
-  return 2 * config.tokens_kept(chunk_tokens != 0 ? chunk_tokens : kCpuChunkTokens);
+InstanceOptions settled(const ModelConfig& config, const InstanceOptions& options) noexcept {
+  InstanceOptions all = options;
+  if (all.chunk_tokens == 0) {
+    all.chunk_tokens = all.device.cuda ? kCudaChunkTokens : kCpuChunkTokens;
+  }
+  if (all.pool_tokens == 0) {
+    all.pool_tokens =
+        config.endless ? 2 * config.tokens_kept(all.chunk_tokens) : config.positions_max;
+  }
+  return all;
 }
 
 Result<std::uint32_t> pages_within(double memory_utilization, std::uint64_t total_bytes,
@@ -104,29 +111,13 @@ Result<Device> parse_device(const std::string& text) {
 
 Result<Instance> Instance::make(const LoadedModel& loaded, const InstanceOptions& options) {
   if (auto kept = check_engine_format(options.format); !kept) return kept.error();
-  InstanceOptions settled = options;
-  if (settled.pool_tokens == 0)
-    settled.pool_tokens = usual_pool_tokens(loaded.config, settled.chunk_tokens);
-  if (settled.device.cuda && loaded.config.latent) {
+  const InstanceOptions made = settled(loaded.config, options);
+  if (made.device.cuda && loaded.config.latent) {
     return make_error(Errc::invalid,
                       "the model has latent attention (kv_lora_rank in its config.json), which the "
                       "CUDA kernels do not compute; use --device cpu");
   }
-  if (settled.device.cuda && loaded.config.endless) {
-    return make_error(Errc::invalid,
-                      "--window: the CUDA kernels attend to whole contexts; use --device cpu");
-  }
-  if (settled.device.cuda && !loaded.config.windows.empty()) {
-    const auto& windows = loaded.config.windows;
-    return make_error(Errc::invalid,
-                      "the model attends to a window of tokens (sliding_window in its "
-                      "config.json), which the CUDA kernels do not; use --device cpu, or "
-                      "--context-max " +
-                          std::to_string(*std::max_element(windows.begin(), windows.end())) +
-                          ": contexts within the window");
-  }
-  return settled.device.cuda ? make_cuda_instance(loaded, settled)
-                             : make_cpu_instance(loaded, settled);
+  return made.device.cuda ? make_cuda_instance(loaded, made) : make_cpu_instance(loaded, made);
 }
 
 }  // namespace kvtier::engine

@@ -22,16 +22,20 @@ Result<Device> parse_device(const std::string& text);
 struct InstanceOptions {
   Device device;
   StorageFormat format = StorageFormat::fp8_e4m3;
-  std::uint32_t pool_tokens = 0;   // 0: usual_pool_tokens()
+  std::uint32_t pool_tokens = 0;   // 0: settled()
   std::uint32_t chunk_tokens = 0;  // rows of a step; 0: 512 on the CPU, 8192 on a GPU
+  // Answers do not depend on what else is in their steps (Model::batch_invariant). On the CPU they
+  // never do.
+  bool batch_invariant = false;
   // In place of pool_tokens: the part of the device's memory, from 0 to 1, of which pages take what
   // weights, activations and whatever else is there have left. 0: as pool_tokens says.
   double memory_utilization = 0;
   std::uint64_t host_bytes = 0;  // the memory that it is a part of on the CPU
 };
 
-// Where no pool_tokens are given: a context of the model, or what two contexts without an end keep.
-std::uint32_t usual_pool_tokens(const ModelConfig& config, std::uint32_t chunk_tokens) noexcept;
+// `options` with the sizes that are taken where it has 0: of steps, what is said there; of the pool
+// a context of the model, or what two contexts without an end keep.
+InstanceOptions settled(const ModelConfig& config, const InstanceOptions& options) noexcept;
 
 // Pages of `record_bytes` that fit where `taken_bytes` of `total_bytes` have gone. Errors: invalid,
 // naming --memory-utilization.

@@ -96,6 +96,9 @@ class Model {
   // Whether a row of Stage::answer, too, has the same bits however many rows a step has.
   virtual bool rows_are_independent() const noexcept { return true; }
 
+  // Whether an answer has the same tokens whatever else is in the steps that compute it.
+  virtual bool batch_invariant() const noexcept { return rows_are_independent(); }
+
   virtual const ModelConfig& config() const noexcept = 0;
   // The most rows of a step.
   virtual std::uint32_t rows_max() const noexcept = 0;

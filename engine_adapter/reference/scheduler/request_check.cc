@@ -126,7 +126,7 @@ Result<void> check_request(const Request& request, const Model& model, const Pag
   const std::uint64_t shared = std::min(request.prompt.size() / block_tokens, most);
   const std::uint64_t width = std::max(request.samples, request.beam.width);
   // Of a prompt that is let go of as answers grow the most is no answer's own at any time.
-  const bool whole = !model.config().endless;
+  const bool whole = model.config().widest_window() == 0;
   const std::uint64_t pages = whole ? shared + width * (most - shared) : width * most;
   if (pages > pool.pages()) {
     return make_error(Errc::no_space,

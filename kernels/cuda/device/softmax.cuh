@@ -74,6 +74,31 @@ __device__ inline void hide_tokens(float (&scores)[kTiles][4], int visible) {
   }
 }
 
+// Of a tile of tokens those from low[half] to high - 1 count for a lane's row of that half.
+template <int kTiles>
+__device__ inline void hide_outside(float (&scores)[kTiles][4], const int (&low)[2], int high,
+                                    int lane) {
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int token = tile * 8 + lane % 4 * 2 + i % 2;
+      if (token < low[i / 2] || token >= high) scores[tile][i] = -INFINITY;
+    }
+  }
+}
+
+// Of a block with itself: a row sees the last `window` tokens, itself included; 0: all.
+__device__ inline void hide_earlier_tokens(float (&scores)[2][4], std::uint32_t window, int lane) {
+  if (window == 0) return;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int token = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    const int row = lane / 4 + i / 2 % 2 * 8;
+    if (token + static_cast<int>(window) <= row) scores[i / 4][i % 4] = -INFINITY;
+  }
+}
+
 // The triangle of a block with itself: a row sees the tokens up to its own.
 __device__ inline void hide_later_tokens(float (&scores)[2][4], int lane) {
 #pragma unroll

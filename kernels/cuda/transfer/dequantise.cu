@@ -321,20 +321,23 @@ __global__ void __launch_bounds__(kThreads) stored_kernel(const __grid_constant_
           min(first + i * kThreads, p.chunks_total - 1);  // no branch: all load
       const std::uint32_t piece = p.piece_chunks.quotient(at);
       const std::uint32_t in_piece = at - piece * p.piece_chunks.divisor();
-      const std::uint32_t block = p.first_block + piece;
-      const std::byte* record = p.block_table[block];
-      chunks[i] = load_once<kFromBytes>(record + p.piece.sides.header_bytes +
-                                        p.layer * p.piece.sides.layer_bytes +
-                                        std::uint64_t{in_piece} * kFromBytes);
+      const std::byte* record = p.block_table[p.first_block + piece];
       const ChunkPlace place = p.piece.place(in_piece);
-      if constexpr (kScaled) {
+      chunks[i] = {};
+      scales[i] = 1;
+      if (record != nullptr) {
+        chunks[i] = load_once<kFromBytes>(record + p.piece.sides.header_bytes +
+                                          p.layer * p.piece.sides.layer_bytes +
+                                          std::uint64_t{in_piece} * kFromBytes);
+      }
+      if (kScaled && record != nullptr) {
         scales[i] = __ldg(reinterpret_cast<const float*>(
             record + p.piece.sides.scale_offset(p.layer, place.side_head)));
       }
       const std::uint32_t head =
           place.v ? place.side_head - p.piece.sides.kv_heads : place.side_head;
       to[i] = (place.v ? p.v : p.k) + head * p.head_stride +
-              std::uint64_t{block} * p.piece.sides.k_elements + place.in_head * kCount;
+              std::uint64_t{piece} * p.piece.sides.k_elements + place.in_head * kCount;
     }
 #pragma unroll
     for (int i = 0; i < kInFlight; ++i) {

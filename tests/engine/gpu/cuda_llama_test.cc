@@ -38,6 +38,7 @@ TEST_P(GpuGolden, LogitsAreThoseOfTheReferenceUpToBf16) {
 const auto kTitle = [](const auto& test) { return std::string(test.param.title); };
 INSTANTIATE_TEST_SUITE_P(Bundled, GpuGolden, testing::ValuesIn(kBundled), kTitle);
 INSTANTIATE_TEST_SUITE_P(Families, GpuGolden, testing::ValuesIn(kFamilies), kTitle);
+INSTANTIATE_TEST_SUITE_P(Windowed, GpuGolden, testing::ValuesIn(kWindowed), kTitle);
 
 class GpuLlama : public OnGpu {
  protected:
@@ -65,6 +66,29 @@ TEST_F(GpuLlama, AgreesWithTheCpuInEveryStorageFormat) {
       const double error = relative_error(gpu, cpu);
       std::printf("%s, chunks of %u: relative error %.5f\n", name(format), chunk, error);
       EXPECT_LT(error, bound) << name(format) << ", chunks of " << chunk;
+    }
+  }
+}
+
+// Beyond what the model was trained for, in chunks and token by token, with pages given back.
+TEST_F(GpuLlama, AgreesWithTheCpuWithSinksAndAWindow) {
+  const auto tokens = read_golden(kBundled[1]).tokens;
+  for (const auto& [sinks, window] :
+       std::vector<std::pair<std::uint32_t, std::uint32_t>>{{0, 100}, {4, 124}, {20, 300}}) {
+    const auto model = load_checkpoint(kBundled[0]);
+    ASSERT_TRUE(model->config.attend_within(sinks, window, 0));
+    const auto prompt = std::span(tokens).first(900);
+    const auto cpu = logits_of(*model, StorageFormat::bf16, prompt, 512, 60);
+    for (const auto& [chunk, stage] : {std::pair{512U, Stage::prompt},
+                                       {100U, Stage::prompt},
+                                       {16U, Stage::answer},
+                                       {1U, Stage::answer}}) {
+      GpuEngine engine(*model, StorageFormat::bf16, {.rows_max = 1024});
+      const auto gpu = logits_of(*engine.model, *engine.pool, prompt, chunk, 60, stage);
+      const double error = relative_error(gpu, cpu);
+      std::printf("%u sinks, window %u, chunks of %u: relative error %.5f\n", sinks, window, chunk,
+                  error);
+      EXPECT_LT(error, 2e-2) << sinks << " " << window << " " << chunk;
     }
   }
 }

@@ -1,4 +1,5 @@
-// Contexts of sinks and a window: pages that go back, and answers that do not depend on it.
+// Contexts of sinks and a window, and models with windows of their own: pages that go back, and
+// answers that do not depend on it.
 #include <gtest/gtest.h>
 
 #include "tests/engine/scheduler/scheduled.h"
@@ -8,10 +9,19 @@ namespace {
 
 constexpr std::uint32_t kSinks = 4, kWindow = 48, kChunk = 32;
 
-class EndlessTest : public testing::Test {
+enum class Windows : std::uint8_t { with_sinks, of_the_model };
+
+class EndlessTest : public testing::TestWithParam<Windows> {
  protected:
   EndlessTest() : model_(TestModel::make_small()) {
-    EXPECT_TRUE(model_->config.attend_within(kSinks, kWindow, 4000));
+    ModelConfig& config = model_->config;
+    if (GetParam() == Windows::with_sinks) {
+      EXPECT_TRUE(config.attend_within(kSinks, kWindow, 4000));
+    } else {
+      config.positions_max = 4000;
+      config.windows.assign(config.layers, kWindow / 3);
+      config.windows.back() = kWindow;
+    }
     kept_ = (model_->config.tokens_kept(kChunk) + kBlockTokens - 1) / kBlockTokens;
   }
 
@@ -27,7 +37,13 @@ class EndlessTest : public testing::Test {
   std::uint32_t kept_ = 0;  // pages
 };
 
-TEST_F(EndlessTest, AnAnswerBeyondWhatTheModelWasTrainedForKeepsFewPages) {
+INSTANTIATE_TEST_SUITE_P(Windows, EndlessTest,
+                         testing::Values(Windows::with_sinks, Windows::of_the_model),
+                         [](const auto& test) {
+                           return test.param == Windows::with_sinks ? "sinks" : "own_windows";
+                         });
+
+TEST_P(EndlessTest, AnAnswerBeyondWhatTheModelWasTrainedForKeepsFewPages) {
   const Request longer = request(40, 1500);  // 1024 positions were trained
   Scheduled scheduled(*model_, nullptr, kept_, {.keep_pages = false});
   const auto collected = scheduled.add(longer);
@@ -42,7 +58,7 @@ TEST_F(EndlessTest, AnAnswerBeyondWhatTheModelWasTrainedForKeepsFewPages) {
   EXPECT_EQ(scheduled.engine().metrics().pages_used, 0U);
 }
 
-TEST_F(EndlessTest, APromptThatIsLongerThanThePoolIsComputedAndOneTooManyIsRefused) {
+TEST_P(EndlessTest, APromptThatIsLongerThanThePoolIsComputedAndOneTooManyIsRefused) {
   const Request longer = request(900, 20);
   Scheduled scheduled(*model_, nullptr, kept_);
   const auto collected = scheduled.add(longer);
@@ -55,7 +71,7 @@ TEST_F(EndlessTest, APromptThatIsLongerThanThePoolIsComputedAndOneTooManyIsRefus
   EXPECT_TRUE(check_request(request(30, 20), small.llama, *small.pool, {}));
 }
 
-TEST_F(EndlessTest, AHitEqualsAMiss) {
+TEST_P(EndlessTest, AHitEqualsAMiss) {
   for (const std::uint32_t pages : {kept_, 2 * kept_, 200U}) {
     FakeCache cache(model_->ns(kScheduledFormat));
     cache.settle_delay = cache.load_delay = 1;
@@ -81,7 +97,7 @@ TEST_F(EndlessTest, AHitEqualsAMiss) {
   }
 }
 
-TEST_F(EndlessTest, SamplesProposalsAndParkingChangeNothing) {
+TEST_P(EndlessTest, SamplesProposalsAndParkingChangeNothing) {
   FakeCache cache(model_->ns(kScheduledFormat));
   cache.write_delay = cache.settle_delay = cache.load_delay = 2;
   Scheduled scheduled(*model_, &cache, 2 * kept_, {.speculation = {.proposals_max = 8}});
@@ -101,6 +117,16 @@ TEST_F(EndlessTest, SamplesProposalsAndParkingChangeNothing) {
   EXPECT_GT(scheduled.engine().metrics().preemptions, 0U);
   EXPECT_GT(scheduled.engine().metrics().tokens_accepted, 0U);
   EXPECT_EQ(scheduled.engine().metrics().pages_used, 0U);
+}
+
+TEST(EndlessWindows, ALayerThatSeesAllKeepsAllPages) {
+  const auto model = TestModel::make_small();
+  ModelConfig& config = model->config;
+  config.windows.assign(config.layers, kWindow);
+  EXPECT_EQ(config.unseen_blocks(400).end, (400 + 1 - kWindow) / kBlockTokens);
+  config.windows.front() = 0;
+  EXPECT_EQ(config.unseen_blocks(400).end, 0U);
+  EXPECT_EQ(config.tokens_kept(kChunk), config.positions_max);
 }
 
 }  // namespace

@@ -18,8 +18,8 @@ using Layer = KvSequence;
 class DecodeCase {
  public:
   DecodeCase(KvShape shape, std::uint32_t group, const std::vector<std::uint32_t>& positions,
-             float q_deviation = 1)
-      : shape_(shape), heads_(group * shape.kv_heads) {
+             float q_deviation = 1, SeenTokens seen = {})
+      : shape_(shape), heads_(group * shape.kv_heads), seen_(seen) {
     for (std::size_t row = 0; row < positions.size(); ++row) {
       const std::uint32_t position = positions[row];
       positions_.push_back(position == kNoSequence ? 0 : position);
@@ -32,6 +32,12 @@ class DecodeCase {
       add_sequence(position, static_cast<unsigned>(row + 1));
     }
     q_ = random_bf16(rows() * row_values(), 99, q_deviation);
+    sink_q_ = random_bf16(q_.size(), 98, q_deviation);
+    for (std::size_t row = 0; row < rows(); ++row) {
+      if (seen_.beyond(positions_[row])) continue;
+      const auto first = static_cast<std::ptrdiff_t>(row * row_values());
+      std::copy_n(q_.begin() + first, row_values(), sink_q_.begin() + first);
+    }
   }
 
   std::size_t rows() const { return positions_.size(); }
@@ -50,14 +56,16 @@ class DecodeCase {
     const auto row_page = slice(row_page_);
     const DeviceArray<ExactPage> pages(pages_);
     const DeviceArray<std::byte* const*> tables(tables_);
-    std::vector<Bf16> q_values;
+    std::vector<Bf16> q_values, sink_values;
     for (std::size_t i = 0; i < count * row_values(); ++i) {
       q_values.push_back(to_bf16(q_[first * row_values() + i]));
+      sink_values.push_back(to_bf16(sink_q_[first * row_values() + i]));
     }
-    const DeviceArray<Bf16> q(q_values);
+    const DeviceArray<Bf16> q(q_values), sink_q(sink_values);
     DeviceArray<Bf16> out(q_values.size());
+    const Sight sight{seen_.window, seen_.sinks, seen_.sinks != 0 ? sink_q.get() : nullptr};
     const auto bytes = decode_workspace_bytes(shape_.layout(), static_cast<std::uint32_t>(count),
-                                              heads_, context_max);
+                                              heads_, context_max, sight);
     DeviceArray<std::byte> workspace(bytes);
 
     DecodeAttentionArgs args;
@@ -75,6 +83,7 @@ class DecodeCase {
     args.q = q.get();
     args.out = out.get();
     args.workspace = workspace.get();
+    args.sight = sight;
     launch(args, as_graph);
     return out.values();
   }
@@ -99,7 +108,8 @@ class DecodeCase {
       for (std::size_t head = 0; head < heads_; ++head) {
         expect_attention(*sequences_[row_sequence_[row]], positions_[row],
                          head / (heads_ / shape_.kv_heads),
-                         q_.data() + row * row_values() + head * dim, scale(), of_row + head * dim);
+                         q_.data() + row * row_values() + head * dim, scale(), of_row + head * dim,
+                         seen_, sink_q_.data() + row * row_values() + head * dim);
         if (testing::Test::HasFatalFailure()) return;
       }
     }
@@ -115,6 +125,9 @@ class DecodeCase {
                              .layer = Layer::kLayer,
                              .rows = static_cast<std::uint32_t>(rows()),
                              .heads = heads_,
+                             .window = seen_.window,
+                             .sinks = seen_.sinks,
+                             .sink_q = sink_q_.data(),
                              .scale = scale(),
                              .q = q_.data(),
                              .out = out.data(),
@@ -137,7 +150,8 @@ class DecodeCase {
     records_.emplace_back(records);
     std::vector<std::byte*> table;
     for (std::size_t block = 0; block < blocks; ++block) {
-      table.push_back(records_.back().get() + block * record_bytes);
+      table.push_back(seen_.keeps(position, block) ? records_.back().get() + block * record_bytes
+                                                   : nullptr);
     }
     table_arrays_.emplace_back(table);
     tables_.push_back(table_arrays_.back().get());
@@ -174,7 +188,8 @@ class DecodeCase {
 
   KvShape shape_;
   std::uint32_t heads_;
-  std::vector<float> q_;
+  SeenTokens seen_;
+  std::vector<float> q_, sink_q_;
   std::vector<std::uint32_t> positions_, row_sequence_, row_page_;
   std::vector<std::unique_ptr<SeenSequence>> sequences_;
   std::vector<DeviceArray<std::byte>> records_;
@@ -258,6 +273,58 @@ TEST_F(DecodeAttention, ARowHasTheSameBitsAloneOrAmongOthersAndForAnyContextMax)
                 0)
           << "row " << row;
     }
+  }
+}
+
+// Windows and sinks below a block, at blocks' ends, over several parts, and longer than contexts.
+constexpr SeenTokens kSeen[] = {{1, 0},     {7, 0},    {16, 0},   {40, 0},  {600, 0},
+                                {5000, 0},  {16, 1},   {17, 4},   {48, 16}, {100, 20},
+                                {900, 130}, {1100, 4}, {3000, 40}};
+
+TEST_F(DecodeAttention, MatchesTheReferenceInWindowsAndWithSinks) {
+  const std::vector<std::uint32_t> positions = {0,  3,  kNoSequence, 15, 16,  19,   20,   35,
+                                                51, 63, 64,          99, 511, 1019, 1040, 2300};
+  for (const SeenTokens& seen : kSeen) {
+    for (const StorageFormat format : kFormats) {
+      SCOPED_TRACE(testing::Message() << "window " << seen.window << " sinks " << seen.sinks
+                                      << " format " << name(format));
+      const DecodeCase c(shape_of(64, format, 1), 4, positions, 1, seen);
+      const auto together = c.run_all();
+      c.expect_reference(together);
+      if (HasFatalFailure()) return;
+      const auto alone = c.run(c.rows() - 1, 1, 5000);
+      EXPECT_EQ(std::memcmp(alone.data(), together.data() + (c.rows() - 1) * c.row_values(),
+                            c.row_values() * sizeof(Bf16)),
+                0);
+    }
+  }
+}
+
+TEST_F(DecodeAttention, MatchesTheReferenceInWindowsOfEveryHeadDimension) {
+  for (const std::uint32_t dim : {96U, 128U, 256U}) {
+    for (const std::uint32_t group : {1U, 9U}) {
+      for (const SeenTokens seen : {SeenTokens{100, 0}, SeenTokens{100, 20}}) {
+        SCOPED_TRACE(testing::Message() << "dim " << dim << " group " << group);
+        const DecodeCase c(shape_of(dim, StorageFormat::fp8_e4m3), group, kRagged, 1, seen);
+        c.expect_reference(c.run_all());
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_F(DecodeAttention, AgreesWithTheCpuInWindowsAndWithSinks) {
+  for (const SeenTokens& seen : kSeen) {
+    const DecodeCase c(shape_of(128, StorageFormat::bf16), 4, {3, 100, 640, 1000}, 1, seen);
+    const auto out = c.run_all();
+    const auto expected = c.run_cpu();
+    double squares = 0;
+    double difference = 0;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      squares += double{expected[i]} * expected[i];
+      difference += std::pow(double{to_float(out[i])} - expected[i], 2);
+    }
+    EXPECT_LT(std::sqrt(difference / squares), 3e-3) << seen.window << " " << seen.sinks;
   }
 }
 

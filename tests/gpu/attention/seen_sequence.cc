@@ -87,8 +87,16 @@ std::vector<Bf16> SeenSequence::page(std::size_t block, std::size_t tokens_known
   return page;
 }
 
+bool SeenTokens::keeps(std::uint32_t last, std::size_t block) const {
+  for (std::size_t token = block * kTileTokens; token < (block + 1) * kTileTokens; ++token) {
+    if (sees(last, token)) return true;
+  }
+  return false;
+}
+
 void expect_attention(const SeenSequence& sequence, std::uint32_t position, std::size_t kv_head,
-                      const float* q, float scale, const Bf16* out) {
+                      const float* q, float scale, const Bf16* out, const SeenTokens& rule,
+                      const float* sink_q) {
   const std::size_t dim = sequence.shape.head_dim_k;
   const std::size_t own = position / kTileTokens * kTileTokens;
   const auto seen = [&](bool v, std::size_t token) {
@@ -98,9 +106,12 @@ void expect_attention(const SeenSequence& sequence, std::uint32_t position, std:
   };
   std::vector<double> weights(position + 1);
   for (std::size_t token = 0; token <= position; ++token) {
+    weights[token] = -INFINITY;
+    if (!rule.sees(position, token)) continue;
     const float* k = seen(false, token);
+    const float* met = token < rule.sinks ? sink_q : q;
     double dot = 0;
-    for (std::size_t d = 0; d < dim; ++d) dot += double{q[d]} * k[d];
+    for (std::size_t d = 0; d < dim; ++d) dot += double{met[d]} * k[d];
     weights[token] = dot * scale;
   }
   const double largest = *std::max_element(weights.begin(), weights.end());

@@ -45,9 +45,24 @@ struct SeenSequence {
   std::vector<float> exact_k, exact_v;
 };
 
+// What a row sees: its last `window` tokens (0: all) and the first `sinks`.
+struct SeenTokens {
+  std::uint32_t window = 0, sinks = 0;
+
+  // Whether sinks are met at another place than the window sees them.
+  bool beyond(std::uint32_t position) const { return sinks != 0 && position >= sinks + window; }
+  bool sees(std::uint32_t position, std::size_t token) const {
+    return window == 0 || token < sinks || token + window > position;
+  }
+  // Whether some later token of the sequence, or the last, sees the block.
+  bool keeps(std::uint32_t last, std::size_t block) const;
+};
+
 // Fails where `out` [head_dim] of the row at `position` is not attention in FP64, up to what BF16
 // weights and a BF16 result can lose: independent roundings of each weight and one of the result.
+// `sink_q` meets the sinks.
 void expect_attention(const SeenSequence& sequence, std::uint32_t position, std::size_t kv_head,
-                      const float* q, float scale, const Bf16* out);
+                      const float* q, float scale, const Bf16* out, const SeenTokens& seen = {},
+                      const float* sink_q = nullptr);
 
 }  // namespace kvtier::kernels::cuda

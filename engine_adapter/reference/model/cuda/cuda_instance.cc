@@ -9,23 +9,17 @@
 #include "engine_adapter/reference/model/cuda/cuda_memory.h"
 
 namespace kvtier::engine {
-namespace {
-
-// Beyond these, a step's products are as fast as they get, and its activations take more memory.
-constexpr std::uint32_t kCudaChunkTokens = 8192;
-
-}  // namespace
-
 Result<Instance> make_cuda_instance(const LoadedModel& loaded, const InstanceOptions& options) {
   Instance instance;
   auto ns = loaded.ns(options.format, Arithmetic::bf16);
   if (!ns) return ns.error();
   instance.ns = std::move(*ns);
   const RecordLayout layout = RecordLayout::of(instance.ns);
-  const std::uint32_t rows = options.chunk_tokens != 0 ? options.chunk_tokens : kCudaChunkTokens;
   auto model = cuda::CudaLlama::make(
       loaded.config, loaded.weights, layout,
-      {.device = *options.device.cuda, .rows_max = std::min(rows, loaded.config.positions_max)});
+      {.device = *options.device.cuda,
+       .rows_max = std::min(options.chunk_tokens, loaded.config.positions_max),
+       .batch_invariant = options.batch_invariant});
   if (!model) return model.error();
   instance.model = std::move(*model);
   instance.memory = std::make_unique<cuda::CudaMemory>(*options.device.cuda);

@@ -7,6 +7,7 @@
 
 #include "core/base/check.h"
 #include "engine_adapter/reference/model/cuda/cuda_memory.h"
+#include "engine_adapter/reference/model/cuda/cuda_support.h"
 #include "kernels/table.h"
 
 namespace kvtier::engine::cuda {
@@ -19,45 +20,6 @@ constexpr std::uint32_t kPaddedRowsMax = 256;
 // Of a step that chooses tokens.
 constexpr std::uint32_t kChoicesMax = 1024;
 
-Result<void> check_shape(const ModelConfig& config, const RecordLayout& layout) {
-  const auto refuse = [](const std::string& what) {
-    return make_error(Errc::invalid, "the CUDA backend does not support " + what);
-  };
-  for (const std::uint32_t supported : {64U, 96U, 128U, 256U}) {
-    if (config.head_dim != supported) continue;
-    if (config.heads / config.kv_heads > 16) {
-      return refuse("more than 16 query heads for a KV head");
-    }
-    if (config.hidden_size % 8 != 0 || config.intermediate_size % 8 != 0) {
-      return refuse("a hidden or intermediate size that is not a multiple of 8");
-    }
-    if (layout.format == StorageFormat::f32) {
-      return refuse("the storage format f32; bf16 is as wide as its arithmetic");
-    }
-    if (!has_elements(layout.format)) {
-      return refuse(std::string("the storage format ") + name(layout.format) +
-                    "; use fp8_e4m3, fp8_e5m2 or bf16, or --device cpu");
-    }
-    return {};
-  }
-  return refuse("head_dim " + std::to_string(config.head_dim) + "; supported are 64, 96, 128, 256");
-}
-
-Result<void> check_device(std::uint32_t device) {
-  int count = 0;
-  const cudaError_t code = cudaGetDeviceCount(&count);
-  if (code != cudaSuccess) {
-    (void)cudaGetLastError();
-    return make_error(Errc::unavailable, std::string("no GPU can be used: ") +
-                                             cudaGetErrorString(code) + "; use --device cpu");
-  }
-  if (device >= static_cast<std::uint32_t>(count)) {
-    return make_error(Errc::unavailable, "there is no GPU " + std::to_string(device) + ": " +
-                                             std::to_string(count) + " were found");
-  }
-  return {};
-}
-
 }  // namespace
 
 // [rows_max][...] each, and what a step's own pages and padding need.
@@ -68,6 +30,7 @@ struct CudaLlama::Activations {
         normed(rows * config.hidden_size),
         qkv(rows * (config.heads + 2 * std::size_t{config.kv_heads}) * config.head_dim),
         q(rows * config.heads * config.head_dim),
+        sink_q(config.sinks != 0 ? rows * config.heads * config.head_dim : 0),
         attended(rows * config.heads * config.head_dim),
         projected(rows * config.hidden_size),
         gate_up(rows * 2 * config.intermediate_size),
@@ -80,7 +43,7 @@ struct CudaLlama::Activations {
   }
 
   DeviceArray<float> residual;
-  DeviceArray<Bf16> normed, qkv, q, attended, projected, gate_up, inner, scratch;
+  DeviceArray<Bf16> normed, qkv, q, sink_q, attended, projected, gate_up, inner, scratch;
   DeviceArray<std::byte> spare;
 };
 
@@ -111,7 +74,9 @@ CudaLlama::CudaLlama(const ModelConfig& config, const RecordLayout& layout,
       weights_(std::move(weights)),
       inverse_frequencies_(kernels::rope_inverse_frequencies(config.head_dim, config.rope_theta,
                                                              config.rope_scaling)),
+      windows_(config.windows.begin(), config.windows.end()),
       tokens_(kChoicesMax) {
+  if (windows_.empty()) windows_.insert(0);
   const PlanShape shape = plan_shape();
   activations_ = std::make_unique<Activations>(
       config, layout, std::max(options.rows_max, kPaddedRowsMax), shape.page_elements);
@@ -164,22 +129,29 @@ void CudaLlama::grow(DeviceArray<T>& array, std::size_t count) {
   array = DeviceArray<T>(count + count / 4);
 }
 
-void CudaLlama::make_room(const CudaPlan& plan, bool choosing) {
-  if (planner_->moved()) drop_graphs();
+void CudaLlama::make_attention_room(const CudaPlan& plan, const kc::Sight& sight) {
   if (plan.alone_rows != 0) {
-    grow(attention_workspace_,
-         kc::decode_workspace_bytes(layout_, plan.alone_rows, config_.heads, plan.context_max));
+    grow(attention_workspace_, kc::decode_workspace_bytes(layout_, plan.alone_rows, config_.heads,
+                                                          plan.context_max, sight));
   }
   for (const PrefillPiece& piece : plan.pieces) {
-    if (is_tail(piece)) {
+    if (is_tail(piece, sight)) {
       grow(attention_workspace_,
            kc::tail_workspace_bytes(layout_, config_.heads, piece.start, piece.rows));
       continue;
     }
+    const kc::StoredSpan span = kc::StoredSpan::of(sight, piece.start, piece.rows);
     const std::size_t elements =
-        std::size_t{piece.start + piece.rows} * config_.kv_heads * config_.head_dim;
+        std::size_t{span.blocks()} * kc::kTileTokens * config_.kv_heads * config_.head_dim;
     grow(stored_k_, elements);
     grow(stored_v_, elements);
+  }
+}
+
+void CudaLlama::make_room(const CudaPlan& plan, bool choosing) {
+  if (planner_->moved()) drop_graphs();
+  for (const std::uint32_t window : windows_) {
+    make_attention_room(plan, {.window = window, .sinks = config_.sinks});
   }
   grow(logits_, std::size_t{plan.logit_rows} * config_.vocab_size);
   if (choosing) {
@@ -357,8 +329,17 @@ void CudaLlama::forward(const CudaPlan& plan, const LayerGate& gate) {
 
 void CudaLlama::project(const CudaPlan& plan, const CudaLinear& linear, const Bf16* in, Bf16* out,
                         std::size_t n, std::size_t k) {
-  gemm_.run(in, linear.weight.get(), linear.bias.size() != 0 ? linear.bias.get() : nullptr, out,
-            plan.step.rows, n, k, stream(), plan.prompt ? kc::Tuning::prompt : kc::Tuning::rows);
+  const Bf16* const bias = linear.bias.size() != 0 ? linear.bias.get() : nullptr;
+  const std::size_t rows = plan.step.rows;
+  if (!options_.batch_invariant) {
+    gemm_.run(in, linear.weight.get(), bias, out, rows, n, k, stream(),
+              plan.prompt ? kc::Tuning::prompt : kc::Tuning::rows);
+    return;
+  }
+  const std::size_t answers = plan.answer_rows;
+  gemm_.run(in, linear.weight.get(), bias, out, answers, n, k, stream(), kc::Tuning::answers);
+  gemm_.run(in + answers * k, linear.weight.get(), bias, out + answers * n, rows - answers, n, k,
+            stream(), kc::Tuning::prompt);
 }
 
 // Q to be attended with; K and V into exact pages, and from those that are full into their records.
@@ -378,12 +359,21 @@ void CudaLlama::project_qkv(std::uint32_t layer, const CudaPlan& plan) {
                 .q_norm = config_.qk_norm ? weights.q_norm.get() : nullptr,
                 .k_norm = config_.qk_norm ? weights.k_norm.get() : nullptr,
                 .epsilon = config_.rms_norm_eps,
-                .inverse_frequencies = inverse_frequencies_.get()},
+                .inverse_frequencies = inverse_frequencies_.get(),
+                .sink_q = config_.sinks != 0 ? a.sink_q.get() : nullptr,
+                .sink_position = config_.sinks != 0 ? config_.sinks + config_.windows[0] - 1 : 0},
                stream());
   if (plan.completed != 0) {
     kc::quantise_pages(layout_, layer, plan.step.pages, plan.completed_pages,
                        plan.completed_records, plan.completed, stream());
   }
+}
+
+kc::Sight CudaLlama::sight(std::uint32_t layer, std::uint32_t first_row) const noexcept {
+  const std::size_t first = std::size_t{first_row} * config_.heads * config_.head_dim;
+  return {.window = config_.window(layer),
+          .sinks = config_.sinks,
+          .sink_q = config_.sinks != 0 ? activations_->sink_q.get() + first : nullptr};
 }
 
 float CudaLlama::attention_scale() const noexcept {
@@ -393,7 +383,7 @@ float CudaLlama::attention_scale() const noexcept {
 void CudaLlama::attend(std::uint32_t layer, const CudaPlan& plan) {
   if (plan.alone_rows != 0) attend_alone(layer, plan);
   for (const PrefillPiece& piece : plan.pieces) {
-    if (is_tail(piece)) {
+    if (is_tail(piece, sight(layer, piece.first_row))) {
       attend_tail(layer, plan, piece);
     } else {
       attend_piece(layer, plan, piece);
@@ -412,7 +402,8 @@ void CudaLlama::attend_alone(std::uint32_t layer, const CudaPlan& plan) {
                         .scale = attention_scale(),
                         .q = activations_->q.get(),
                         .out = activations_->attended.get(),
-                        .workspace = attention_workspace_.get()},
+                        .workspace = attention_workspace_.get(),
+                        .sight = sight(layer, 0)},
                        stream());
 }
 
@@ -437,12 +428,15 @@ void CudaLlama::attend_tail(std::uint32_t layer, const CudaPlan& plan, const Pre
 // mille of the step's, for one layer's worth of memory.
 void CudaLlama::attend_piece(std::uint32_t layer, const CudaPlan& plan, const PrefillPiece& piece) {
   const std::size_t first = piece.first_row * std::size_t{config_.heads} * config_.head_dim;
-  const std::uint32_t blocks = (piece.start + piece.rows - 1) / kc::kTileTokens;
-  const std::uint64_t stride = std::uint64_t{blocks} * kc::kTileTokens;
-  if (blocks != 0) {
-    kc::gather_stored(layout_, layer, plan.tables[piece.sequence], 0, blocks, stored_k_.get(),
-                      stored_v_.get(), stride, stream());
-  }
+  const kc::Sight seen = sight(layer, piece.first_row);
+  const kc::StoredSpan span = kc::StoredSpan::of(seen, piece.start, piece.rows);
+  const std::uint64_t stride = std::uint64_t{span.blocks()} * kc::kTileTokens;
+  const std::size_t behind = std::size_t{span.sink_blocks} * kc::kTileTokens * config_.head_dim;
+  kc::gather_stored(layout_, layer, plan.tables[piece.sequence], 0, span.sink_blocks,
+                    stored_k_.get(), stored_v_.get(), stride, stream());
+  kc::gather_stored(layout_, layer, plan.tables[piece.sequence], span.first_block,
+                    span.end_block - span.first_block, stored_k_.get() + behind,
+                    stored_v_.get() + behind, stride, stream());
   kc::PrefillAttentionArgs args;
   args.layer = layer;
   args.heads = config_.heads;
@@ -458,6 +452,7 @@ void CudaLlama::attend_piece(std::uint32_t layer, const CudaPlan& plan, const Pr
   args.tokens_stride = stride;
   args.pages = plan.step.pages;
   args.row_page = plan.step.row_page + piece.first_row;
+  args.sight = seen;
   kc::prefill_attention(args, stream());
 }
 
@@ -477,7 +472,8 @@ void CudaLlama::project_logits(const CudaPlan& plan) {
                       a.normed.get(), plan.logit_rows, config_.hidden_size, config_.rms_norm_eps,
                       stream());
   gemm_.run(a.normed.get(), weights_.head(), logits_.get(), plan.logit_rows, config_.vocab_size,
-            config_.hidden_size, stream());
+            config_.hidden_size, stream(),
+            options_.batch_invariant ? kc::Tuning::answers : kc::Tuning::rows);
   if (plan.samples == nullptr) return;
   kc::sample(logits_.get(), plan.samples, tokens_.get(), plan.logit_rows, config_.vocab_size,
              sample_workspace_.get(), stream());

@@ -29,6 +29,9 @@ struct CudaLlamaOptions {
   // their prefix dequantised once a layer.
   std::uint32_t tail_rows_max = 64;
   bool graphs = true;
+  // A row's bits do not depend on which other rows a step has: products take one algorithm for rows
+  // of prompts and one for those of answers, whatever their number.
+  bool batch_invariant = false;
 };
 
 class CudaLlama : public Model {
@@ -54,6 +57,7 @@ class CudaLlama : public Model {
   bool computing() override;
   bool reads_device_tier() const noexcept override { return true; }
   bool rows_are_independent() const noexcept override { return false; }
+  bool batch_invariant() const noexcept override { return options_.batch_invariant; }
   const ModelConfig& config() const noexcept override { return config_; }
   std::uint32_t rows_max() const noexcept override { return options_.rows_max; }
 
@@ -77,6 +81,7 @@ class CudaLlama : public Model {
   Result<const CudaPlan*> plan(std::span<const StepInput> inputs, std::span<const Choice> choices,
                                std::uint32_t padded_rows);
   void make_room(const CudaPlan& plan, bool choosing);
+  void make_attention_room(const CudaPlan& plan, const kernels::cuda::Sight& sight);
   template <class T>
   void grow(DeviceArray<T>& array, std::size_t count);
   std::uint32_t padded_rows(std::span<const StepInput> inputs, const LayerGate& gate) const;
@@ -90,9 +95,13 @@ class CudaLlama : public Model {
   void attend_alone(std::uint32_t layer, const CudaPlan& plan);
   void attend_tail(std::uint32_t layer, const CudaPlan& plan, const PrefillPiece& piece);
   void attend_piece(std::uint32_t layer, const CudaPlan& plan, const PrefillPiece& piece);
-  bool is_tail(const PrefillPiece& piece) const noexcept {
-    return piece.stage == Stage::answer && piece.rows <= options_.tail_rows_max;
+  // Whether rows that see so much attend to records in place.
+  bool is_tail(const PrefillPiece& piece, const kernels::cuda::Sight& sight) const noexcept {
+    return sight.window == 0 && piece.stage == Stage::answer &&
+           piece.rows <= options_.tail_rows_max;
   }
+  // Of rows from `first_row` on in a layer.
+  kernels::cuda::Sight sight(std::uint32_t layer, std::uint32_t first_row) const noexcept;
   float attention_scale() const noexcept;
   void feed_forward(const CudaPlan& plan, const CudaLayer& layer);
   void project_logits(const CudaPlan& plan);
@@ -105,6 +114,7 @@ class CudaLlama : public Model {
   kernels::cuda::Stream stream_;
   kernels::cuda::Gemm gemm_;
   DeviceArray<float> inverse_frequencies_;
+  std::set<std::uint32_t> windows_;  // of the layers; 0: all that is earlier
   std::unique_ptr<Activations> activations_;
   std::unique_ptr<Planner> planner_;
 

@@ -18,8 +18,13 @@ namespace {
 // Contexts are rounded up to powers of two from here, for few different graphs.
 constexpr std::uint32_t kContextMin = 1024;
 
-bool attends_alone(const StepInput& input) noexcept {
-  return input.tokens.size() == 1 && input.stage == Stage::answer;
+// In the order of their rows.
+enum class Group : std::uint8_t { alone, answer, prompt };
+constexpr Group kGroups[] = {Group::alone, Group::answer, Group::prompt};
+
+Group group_of(const StepInput& input) noexcept {
+  if (input.stage == Stage::prompt) return Group::prompt;
+  return input.tokens.size() == 1 ? Group::alone : Group::answer;
 }
 
 }  // namespace
@@ -90,13 +95,15 @@ const CudaPlan& Planner::plan(std::span<const StepInput> inputs, std::span<const
   plan_.context_max = 0;
   plan_.prompt = false;
   std::vector<std::uint32_t> first_rows(inputs.size());
-  for (const bool alone : {true, false}) {
+  for (const Group group : kGroups) {
     for (std::uint32_t i = 0; i < inputs.size(); ++i) {
-      if (attends_alone(inputs[i]) != alone) continue;
+      if (group_of(inputs[i]) != group) continue;
       first_rows[i] = rows_;
-      place(inputs[i], i, alone);
+      place(inputs[i], i, group == Group::alone);
     }
-    if (alone) plan_.alone_rows = padded_rows != 0 ? padded_rows : rows_;
+    const std::uint32_t rows = padded_rows != 0 ? padded_rows : rows_;
+    if (group == Group::alone) plan_.alone_rows = rows;
+    if (group == Group::answer) plan_.answer_rows = rows;
   }
   std::uint32_t logit = 0;
   for (std::size_t i = 0; i < inputs.size(); ++i) {

@@ -2,7 +2,7 @@
 //
 // Rows are ordered so that single rows of Stage::answer, which attend one by one
 // (decode_attention), come before the other inputs, each of which attends as a piece of its
-// sequence.
+// sequence: those of Stage::answer, then those of Stage::prompt.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,7 @@ struct CudaPlan {
   const std::uint32_t* ids;       // [rows]
   std::uint32_t alone_rows = 0;   // the leading rows that attend one by one, padding included
   std::uint32_t context_max = 0;  // of those: no position is at or beyond it; a power of two
+  std::uint32_t answer_rows = 0;  // the leading rows of Stage::answer, padding included
   std::vector<PrefillPiece> pieces;
   bool prompt = false;                    // whether rows are of Stage::prompt
   std::vector<std::byte* const*> tables;  // [sequences], device

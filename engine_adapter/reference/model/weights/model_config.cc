@@ -335,16 +335,23 @@ Result<void> ModelConfig::attend_within(std::uint32_t sinks_, std::uint32_t wind
   return {};
 }
 
+std::uint32_t ModelConfig::widest_window() const noexcept {
+  if (windows.empty() || std::ranges::count(windows, 0U) != 0) return 0;
+  return *std::ranges::max_element(windows);
+}
+
 BlockRange ModelConfig::unseen_blocks(std::uint32_t tokens) const noexcept {
-  if (!endless || tokens < windows[0]) return {};
+  const std::uint32_t window = widest_window();
+  if (window == 0 || tokens < window) return {};
   const std::uint32_t first = (sinks + kBlockTokens - 1) / kBlockTokens;
-  const std::uint32_t end = (tokens + 1 - windows[0]) / kBlockTokens;
+  const std::uint32_t end = (tokens + 1 - window) / kBlockTokens;
   return {first, std::max(first, end)};
 }
 
 std::uint32_t ModelConfig::tokens_kept(std::uint32_t rows) const noexcept {
-  if (!endless) return positions_max;
-  const std::uint64_t kept = std::uint64_t{sinks} + windows[0] + rows + 4ULL * kBlockTokens;
+  const std::uint32_t window = widest_window();
+  if (window == 0) return positions_max;
+  const std::uint64_t kept = std::uint64_t{sinks} + window + rows + 4ULL * kBlockTokens;
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(kept, positions_max));
 }
 

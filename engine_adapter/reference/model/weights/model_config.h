@@ -76,7 +76,9 @@ struct ModelConfig {
   // that contexts may have `context_max` tokens; 0: kEndlessTokens. Errors: invalid (more than the
   // model was trained for, windows of its own, a window below a block).
   Result<void> attend_within(std::uint32_t sinks_, std::uint32_t window, std::uint32_t context_max);
-  // Of a sequence of `tokens`, the complete blocks that no later token attends to.
+  // The last tokens beyond which no layer looks, sinks aside; 0: one looks at all.
+  std::uint32_t widest_window() const noexcept;
+  // Of a sequence of `tokens`, the complete blocks that no later token attends to in any layer.
   BlockRange unseen_blocks(std::uint32_t tokens) const noexcept;
   // Tokens whose pages a sequence has at most where `rows` are computed at once; those of blocks
   // that are begun are counted whole.
