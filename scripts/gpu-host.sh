@@ -96,6 +96,8 @@ pack() {
   cp -r engine_adapter/models "$out/source/engine_adapter/"
   cp -r tests/data/checkpoints tests/data/golden "$out/source/tests/data/"
   install -m 755 scripts/pytorch_prefill.py "$out/"
+  mkdir "$out/formats"
+  cp bench/formats/*.py "$out/formats/"
   install -m 755 "${BASH_SOURCE[0]}" "$out/gpu-host.sh"
   XZ_OPT=-T0 tar -C "$(dirname "$out")" -cJf "$out.tar.xz" "$(basename "$out")"
   local mib=$(($(stat -c %s "$out.tar.xz") / 1048576))

@@ -64,8 +64,10 @@ class Bench {
  public:
   explicit Bench(const Options& options)
       : options_(options),
-        model_(options.model, options.shape, options.device, options.pool_tokens,
-               options.chunk_tokens) {
+        model_(options.model, options.shape, options.device,
+               {.device = {},
+                .pool_tokens = options.pool_tokens,
+                .chunk_tokens = options.chunk_tokens}) {
     engine::SplitMix64 random(5);
     request_.prompt.resize(options.prompt_tokens);
     for (Token& token : request_.prompt) {

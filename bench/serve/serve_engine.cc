@@ -3,6 +3,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "engine_adapter/reference/model/weights/capacity.h"
+
 namespace kvtier::bench {
 namespace {
 
@@ -16,8 +18,12 @@ constexpr std::uint32_t kWaitingMax = 1U << 16;
 
 ServeEngine::ServeEngine(const ServeEngineOptions& options)
     : options_(options),
-      model_(options.model, options.shape, options.device, options.pool_tokens,
-             options.chunk_tokens, options.batch_invariant) {}
+      model_(options.model, options.shape, options.device,
+             {.device = {},
+              .format = need(engine::parse_engine_format(options.format)),
+              .pool_tokens = options.pool_tokens,
+              .chunk_tokens = options.chunk_tokens,
+              .batch_invariant = options.batch_invariant}) {}
 
 // On a GPU a step completes thousands of blocks.
 ServeEngine::Running::Running(const ServeEngine& engine)

@@ -17,6 +17,7 @@ namespace kvtier::bench {
 struct ServeEngineOptions {
   std::string model, shape;  // a directory, or as kvtier-engine --random-weights
   std::string device = "cpu";
+  std::string format = "fp8_e4m3";  // of the KV
   std::string kvtierd;
   std::filesystem::path directory;
   std::uint32_t pool_tokens = 0;    // as kvtier-engine

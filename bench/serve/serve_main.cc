@@ -49,6 +49,7 @@ void add_engine_options(CLI::App& app, ServeEngineOptions& o) {
   model->add_option("--model", o.model, "A model's directory")->check(CLI::ExistingDirectory);
   model->add_option("--random-weights", o.shape, "As kvtier-engine --random-weights");
   app.add_option("--device", o.device, "cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--storage-format", o.format, "As kvtier-engine")->capture_default_str();
   app.add_option("--pool-tokens", o.pool_tokens, "As kvtier-engine")->capture_default_str();
   app.add_option("--chunk-tokens", o.chunk_tokens, "As kvtier-engine")->capture_default_str();
   app.add_option("--chunk-tokens-beside-answers", o.chunk_tokens_beside_answers,

@@ -71,7 +71,8 @@ TEST(ServeBench, measures_a_shared_prompt_and_a_chat_with_the_cache_and_without)
 // Nothing stays in the engine's own pages, so that documents come from the daemon.
 TEST(ServeBench, finds_the_rates_at_which_questions_about_documents_hold_the_bound) {
   const auto rows = rows_of(
-      "--workload document_qa --pool-tokens 1024 --no-own-pages --rate 5 --first-token-bound-ms "
+      "--workload document_qa --pool-tokens 1024 --no-own-pages --storage-format int4 --rate 5 "
+      "--first-token-bound-ms "
       "60000"
       " --trial-seconds 60 --search-seconds 0");
   for (const std::string mode : {".without_cache", ".with_cache", ".with_cache.from_cold"}) {
@@ -97,6 +98,9 @@ TEST(ServeBench, refuses_what_it_does_not_know) {
   const std::string program = KVTIER_SERVE_BENCH;
   EXPECT_EQ(e2e::run(program).exit_code, 2);
   EXPECT_EQ(e2e::run(program + " --model " + KVTIER_MODEL + " --workload other").exit_code, 2);
+  const auto raw = e2e::run(program + " --model " + KVTIER_MODEL + " --storage-format raw");
+  EXPECT_EQ(raw.exit_code, 1);
+  EXPECT_NE(raw.output.find("int4"), std::string::npos) << raw.output;
 }
 
 TEST(ServeBench, refuses_prompts_that_the_model_does_not_take) {

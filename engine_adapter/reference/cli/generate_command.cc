@@ -29,6 +29,7 @@ struct GenerateOptions {
   std::uint32_t repeat = 1;
   LoadPolicy load_policy = LoadPolicy::always_load;
   bool no_cache = false;
+  bool own_pages = false;
   SpeculateOptions speculate;
   bool add_bos = false;
   bool json = false;
@@ -65,6 +66,9 @@ void add_options(CLI::App& command, GenerateOptions& o) {
   command.add_option("--repeat", o.repeat, "Answer the prompt this many times in one process")
       ->check(CLI::Range(1U, 1U << 20))
       ->capture_default_str();
+  command.add_flag(
+      "--own-pages", o.own_pages,
+      "Each run of --repeat finds in the engine's own pages what those before it left");
   command.add_flag("--flush", o.flush, "After the last run wait until all blocks are kept safely");
   command.add_flag("--json", o.json, "Print {\"runs\": [...]} and nothing else");
   add_storage_format_option(command, o.format);
@@ -187,7 +191,7 @@ int generate(const GenerateOptions& o) {
 
   Generator generator(*instance->model, *instance->pool, id_of(instance->ns),
                       connection->cache.get(), o.load_policy,
-                      speculation_of(o.speculate, draft->get()));
+                      speculation_of(o.speculate, draft->get()), o.own_pages);
   const GenerateRequest request{.prompt = *prompt,
                                 .tokens_max = o.tokens_max,
                                 .sampling = o.sampling,

@@ -12,9 +12,9 @@ double milliseconds(std::chrono::nanoseconds time) {
   return std::round(static_cast<double>(time.count()) / 1e3) / 1e3;
 }
 
-// The slowest tier that a reused block came from.
+// The slowest tier that a reused block came from, or the engine's own pages.
 const char* source_of(const GenerateResult& result) {
-  const char* source = "none";
+  const char* source = result.reused_own > 0 ? "own_pages" : "none";
   for (const Tier tier : kAllTiersWithRemote) {
     if (result.reused_by_tier[index_of(tier)] > 0) source = kvtier::name(tier);
   }
@@ -36,7 +36,7 @@ std::string sha256(const std::string& text) {
 
 Json to_json(const RunReport& report) {
   const GenerateResult& result = report.result;
-  Json tiers = Json::object();
+  Json tiers = {{"own_pages", result.reused_own}};
   for (const Tier tier : kAllTiersWithRemote) {
     tiers[kvtier::name(tier)] = result.reused_by_tier[index_of(tier)];
   }

@@ -25,12 +25,12 @@ struct Listener final : RequestListener {
 }  // namespace
 
 Generator::Generator(Model& model, PagePool& pool, const NamespaceId& ns, Cache* cache,
-                     LoadPolicy policy, const SpeculationOptions& speculation)
+                     LoadPolicy policy, const SpeculationOptions& speculation, bool keep_pages)
     : model_(model),
       pool_(pool),
       ns_(ns),
       cache_(cache, [](Cache*) {}),
-      options_{.keep_pages = false, .load_policy = policy, .speculation = speculation},
+      options_{.keep_pages = keep_pages, .load_policy = policy, .speculation = speculation},
       engine_(std::make_unique<Engine>(model, pool, leases_, options_)) {}
 
 Generator::~Generator() = default;
@@ -69,6 +69,7 @@ Result<GenerateResult> Generator::generate(const GenerateRequest& request,
   result.reused_tokens = all.usage.cached();
   for (std::size_t i = 0; i < kTiersWithRemote; ++i)
     result.reused_by_tier[i] = all.usage.cached_tiers[i];
+  result.reused_own = all.usage.cached_local;
   result.proposed_tokens = all.usage.proposed_tokens;
   result.accepted_tokens = all.usage.accepted_tokens;
   result.plan = all.plan;

@@ -30,6 +30,7 @@ struct GenerateResult {
   FinishReason finish = FinishReason::tokens_max;
   std::uint32_t reused_tokens = 0;
   std::array<std::uint32_t, kTiersWithRemote> reused_by_tier{};  // tokens
+  std::uint32_t reused_own = 0;                                  // found in the engine's pages
   std::uint32_t proposed_tokens = 0;
   std::uint32_t accepted_tokens = 0;  // of those
   LoadPlan plan;
@@ -39,10 +40,12 @@ struct GenerateResult {
 
 class Generator {
  public:
-  // All outlive the generator; `cache`, which is of namespace `ns`, may be null. Nothing is kept in
-  // the engine's pages from one request to the next.
+  // All outlive the generator; `cache`, which is of namespace `ns`, may be null. With `keep_pages`
+  // a request finds what those before it left in the engine's pages; without, nothing is left
+  // there.
   Generator(Model& model, PagePool& pool, const NamespaceId& ns, Cache* cache,
-            LoadPolicy policy = LoadPolicy::automatic, const SpeculationOptions& speculation = {});
+            LoadPolicy policy = LoadPolicy::automatic, const SpeculationOptions& speculation = {},
+            bool keep_pages = false);
   ~Generator();
 
   // `on_token` sees each token as soon as it is chosen. Returns once the request's blocks have gone

@@ -53,6 +53,20 @@ class GeneratorTest : public OverSmallModel<testing::TestWithParam<StorageFormat
 INSTANTIATE_TEST_SUITE_P(Engine, GeneratorTest, testing::ValuesIn(kAllFormats),
                          [](const auto& test) { return std::string(name(test.param)); });
 
+TEST_P(GeneratorTest, FindsWhatTheRequestBeforeLeftInThePagesWhereTheyAreKept) {
+  const auto expected = tokens_without_cache(request(100), GetParam());
+  for (const bool keep_pages : {false, true}) {
+    TestEngine engine(*model_, GetParam(), 32, 64);
+    Generator generator(engine.llama, *engine.pool, id_of(engine.ns), nullptr,
+                        LoadPolicy::automatic, {}, keep_pages);
+    EXPECT_EQ(generator.generate(request(100)).value().reused_own, 0U);
+    const auto again = generator.generate(request(100)).value();
+    EXPECT_EQ(again.tokens, expected);
+    EXPECT_EQ(again.reused_own, keep_pages ? 96U : 0U);
+    EXPECT_EQ(again.reused_tokens, again.reused_own);
+  }
+}
+
 TEST_P(GeneratorTest, GivesTheSameTokensForASeedWhateverTheChunks) {
   const auto expected = tokens_without_cache(request(100), GetParam());
   EXPECT_EQ(expected.size(), 40U);
