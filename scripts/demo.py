@@ -140,7 +140,8 @@ def main():
     arguments.add_argument("--out", type=pathlib.Path, required=True, help="where the JSON goes")
     arguments.add_argument("--random-weights", metavar="SHAPE", help="not the bundled model but weights drawn for a shape "
                            "(tiny-mla has latent attention), with a prompt of random tokens")
-    arguments = arguments.parse_args()
+    arguments.epilog = "Other options go to kvtier-engine generate: --storage-format int4, --sinks 4 --window 2044."
+    arguments, of_engine = arguments.parse_known_args()
     build = arguments.build.resolve()
     engine = build / "bin" / "kvtier-engine"
 
@@ -157,6 +158,7 @@ def main():
             prompt = work / "prompt.txt"
             prompt.write_text(f"{DOCUMENT.read_text()}\n\nQuestion: {asked}\nAnswer:")
             question = ["--model", MODEL, "--prompt-file", prompt]
+        question += of_engine
         rows = []
         for run, answer in all_runs(daemon, engine, question):
             rows.append(run)

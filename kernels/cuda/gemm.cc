@@ -2,9 +2,9 @@
 
 #include <cublasLt.h>
 
+#include <compare>
 #include <map>
 #include <string>
-#include <tuple>
 
 #include "core/base/check.h"
 #include "kernels/cuda/error.h"
@@ -27,16 +27,38 @@ constexpr std::size_t kPromptRows = 2048;
 constexpr std::size_t kAnswerRows = 64;
 constexpr int kCandidates = 32;
 
-// rows, n, k, type of the result, whether there is a bias, tuning.
-using Shape = std::tuple<std::size_t, std::size_t, std::size_t, cudaDataType_t, bool, Tuning>;
+// From a row of a matrix to the next, and from a head's to the next head's.
+struct Steps {
+  std::size_t row = 0, head = 0;
+  friend auto operator<=>(const Steps&, const Steps&) = default;
+};
+
+struct Shape {
+  std::size_t rows, n, k;
+  cudaDataType_t out_type;
+  bool bias;
+  Tuning tuning;
+  std::size_t heads;
+  Steps x, w, out;
+  friend auto operator<=>(const Shape&, const Shape&) = default;
+};
+
+Shape plain_shape(std::size_t rows, std::size_t n, std::size_t k, cudaDataType_t out_type,
+                  bool bias, Tuning tuning) {
+  return {rows, n, k, out_type, bias, tuning, 1, {.row = k}, {.row = k}, {.row = n}};
+}
 
 // A row-major matrix [rows][columns] is the column-major [columns, rows] that cuBLAS means.
 class Layout {
  public:
-  Layout(cudaDataType_t type, std::size_t rows, std::size_t columns) {
+  Layout(cudaDataType_t type, std::size_t rows, std::size_t columns, const Steps& steps,
+         std::size_t heads) {
     check_blas(cublasLtMatrixLayoutCreate(&layout_, type, columns, rows,
-                                          static_cast<std::int64_t>(columns)),
+                                          static_cast<std::int64_t>(steps.row)),
                "cublasLtMatrixLayoutCreate");
+    if (heads == 1) return;
+    set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<std::int32_t>(heads));
+    set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, static_cast<std::int64_t>(steps.head));
   }
   ~Layout() { cublasLtMatrixLayoutDestroy(layout_); }
   Layout(const Layout&) = delete;
@@ -44,6 +66,12 @@ class Layout {
   cublasLtMatrixLayout_t get() const noexcept { return layout_; }
 
  private:
+  template <typename T>
+  void set(cublasLtMatrixLayoutAttribute_t attribute, const T& value) {
+    check_blas(cublasLtMatrixLayoutSetAttribute(layout_, attribute, &value, sizeof value),
+               "cublasLtMatrixLayoutSetAttribute");
+  }
+
   cublasLtMatrixLayout_t layout_ = nullptr;
 };
 
@@ -51,20 +79,22 @@ class Layout {
 class Plan {
  public:
   Plan(cublasLtHandle_t handle, const Shape& shape)
-      : w_(CUDA_R_16BF, std::get<1>(shape), std::get<2>(shape)),
-        x_(CUDA_R_16BF, std::get<0>(shape), std::get<2>(shape)),
-        out_(std::get<3>(shape), std::get<0>(shape), std::get<1>(shape)) {
+      : aligned_(shape.heads == 1),
+        w_(CUDA_R_16BF, shape.n, shape.k, shape.w, shape.heads),
+        x_(CUDA_R_16BF, shape.rows, shape.k, shape.x, shape.heads),
+        out_(shape.out_type, shape.rows, shape.n, shape.out, shape.heads) {
     check_blas(cublasLtMatmulDescCreate(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F),
                "cublasLtMatmulDescCreate");
     set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
-    if (std::get<4>(shape)) set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    if (std::get<5>(shape) == Tuning::rows) {
-      find_algorithm(handle, x_, out_, false);
+    if (shape.bias) set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    if (shape.tuning == Tuning::rows) {
+      find_algorithm(handle, x_, out_, Wanted::best);
     } else {
-      const std::size_t rows = std::get<5>(shape) == Tuning::prompt ? kPromptRows : kAnswerRows;
-      const Layout x(CUDA_R_16BF, rows, std::get<2>(shape));
-      const Layout out(std::get<3>(shape), rows, std::get<1>(shape));
-      find_algorithm(handle, x, out, true);
+      const std::size_t rows = shape.tuning == Tuning::prompt ? kPromptRows : kAnswerRows;
+      const Layout x(CUDA_R_16BF, rows, shape.k, shape.x, shape.heads);
+      const Layout out(shape.out_type, rows, shape.n, shape.out, shape.heads);
+      find_algorithm(handle, x, out,
+                     shape.tuning == Tuning::prompt ? Wanted::for_all_unsplit : Wanted::for_all);
     }
   }
   ~Plan() { cublasLtMatmulDescDestroy(operation_); }
@@ -89,10 +119,15 @@ class Plan {
                "cublasLtMatmulDescSetAttribute");
   }
 
+  enum class Wanted : std::uint8_t { best, for_all, for_all_unsplit };
+
   // The first that the heuristic names: the same in every process, so that two runs of one prompt
-  // round alike. (Timing the others would not be.) `unsplit`: the first that adds up each sum in
-  // one go and takes the shape at hand, too.
-  void find_algorithm(cublasLtHandle_t handle, const Layout& x, const Layout& out, bool unsplit) {
+  // round alike. (Timing the others would not be.) For all numbers of rows: the first that takes
+  // the shape at hand, too. Unsplit: that adds up each sum in one go; few rows are too slow that
+  // way, and parts of a fixed number are added up in a fixed order.
+  void find_algorithm(cublasLtHandle_t handle, const Layout& x, const Layout& out, Wanted wanted) {
+    const bool unsplit = wanted == Wanted::for_all_unsplit;
+    const bool for_all = wanted != Wanted::best;
     cublasLtMatmulPreference_t preference = nullptr;
     check_blas(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
     cublasLtMatmulHeuristicResult_t found[kCandidates]{};
@@ -100,6 +135,7 @@ class Plan {
     cublasStatus_t status =
         cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                              &kWorkspaceBytes, sizeof kWorkspaceBytes);
+    if (status == CUBLAS_STATUS_SUCCESS && !aligned_) status = take_any_place(preference);
     if (status == CUBLAS_STATUS_SUCCESS && unsplit) {
       const std::uint32_t none = CUBLASLT_REDUCTION_SCHEME_NONE;
       status = cublasLtMatmulPreferenceSetAttribute(
@@ -107,19 +143,32 @@ class Plan {
     }
     if (status == CUBLAS_STATUS_SUCCESS) {
       status = cublasLtMatmulAlgoGetHeuristic(handle, operation_, w_.get(), x.get(), out.get(),
-                                              out.get(), preference, unsplit ? kCandidates : 1,
+                                              out.get(), preference, for_all ? kCandidates : 1,
                                               found, &count);
     }
     cublasLtMatmulPreferenceDestroy(preference);
     check_blas(status, "cublasLtMatmulAlgoGetHeuristic");
     for (int i = 0; i < count; ++i) {
       if (found[i].state != CUBLAS_STATUS_SUCCESS) continue;
-      if (unsplit && !(adds_in_one_go(found[i].algo) && takes_shape(handle, found[i].algo)))
-        continue;
+      if (unsplit && !adds_in_one_go(found[i].algo)) continue;
+      if (for_all && !takes_shape(handle, found[i].algo)) continue;
       algorithm_ = found[i].algo;
       return;
     }
     check_blas(CUBLAS_STATUS_NOT_SUPPORTED, "cublasLtMatmulAlgoGetHeuristic");
+  }
+
+  // A head's matrix begins anywhere, by 16 bytes.
+  static cublasStatus_t take_any_place(cublasLtMatmulPreference_t preference) {
+    constexpr std::uint32_t kBytes = 16;
+    for (const auto attribute :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+      const cublasStatus_t status =
+          cublasLtMatmulPreferenceSetAttribute(preference, attribute, &kBytes, sizeof kBytes);
+      if (status != CUBLAS_STATUS_SUCCESS) return status;
+    }
+    return CUBLAS_STATUS_SUCCESS;
   }
 
   static bool adds_in_one_go(const cublasLtMatmulAlgo_t& algorithm) {
@@ -137,6 +186,7 @@ class Plan {
            result.workspaceSize <= kWorkspaceBytes;
   }
 
+  bool aligned_;
   Layout w_;
   Layout x_;
   Layout out_;
@@ -161,10 +211,9 @@ struct Gemm::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  void run(const Bf16* x, const Bf16* w, const Bf16* bias, void* out, cudaDataType_t out_type,
-           std::size_t rows, std::size_t n, std::size_t k, StreamView stream, Tuning tuning) {
-    if (rows == 0) return;
-    const Shape shape{rows, n, k, out_type, bias != nullptr, tuning};
+  void run(const Bf16* x, const Bf16* w, const Bf16* bias, void* out, const Shape& shape,
+           StreamView stream) {
+    if (shape.rows == 0) return;
     auto place = plans.find(shape);
     if (place == plans.end()) {
       if (plans.size() >= kPlansMax) plans.clear();
@@ -183,12 +232,27 @@ Gemm::~Gemm() = default;
 
 void Gemm::run(const Bf16* x, const Bf16* w, const Bf16* bias, Bf16* out, std::size_t rows,
                std::size_t n, std::size_t k, StreamView stream, Tuning tuning) {
-  state_->run(x, w, bias, out, CUDA_R_16BF, rows, n, k, stream, tuning);
+  state_->run(x, w, bias, out, plain_shape(rows, n, k, CUDA_R_16BF, bias != nullptr, tuning),
+              stream);
 }
 
 void Gemm::run(const Bf16* x, const Bf16* w, float* out, std::size_t rows, std::size_t n,
                std::size_t k, StreamView stream, Tuning tuning) {
-  state_->run(x, w, nullptr, out, CUDA_R_32F, rows, n, k, stream, tuning);
+  state_->run(x, w, nullptr, out, plain_shape(rows, n, k, CUDA_R_32F, false, tuning), stream);
+}
+
+void Gemm::run(const HeadProducts& of, StreamView stream, Tuning tuning) {
+  const Shape shape{of.rows,
+                    of.n,
+                    of.k,
+                    CUDA_R_16BF,
+                    false,
+                    tuning,
+                    of.heads,
+                    {of.x_row, of.x_head},
+                    {of.k, of.w_head},
+                    {of.out_row, of.out_head}};
+  state_->run(of.x, of.w, nullptr, of.out, shape, stream);
 }
 
 }  // namespace kvtier::kernels::cuda

@@ -54,14 +54,6 @@ TEST(LatentAttention, TakesNoWindowOfACaller) {
   EXPECT_NE(taken.error().message.find("latent attention"), std::string::npos);
 }
 
-TEST(LatentAttention, IsRefusedOnAGpuByName) {
-  const auto loaded = LoadedModel::random("tiny-mla", 1).value();
-  const auto made = Instance::make(*loaded, {.device = {.cuda = 0}});
-  ASSERT_FALSE(made);
-  EXPECT_NE(made.error().message.find("latent attention"), std::string::npos);
-  EXPECT_NE(made.error().message.find("--device cpu"), std::string::npos);
-}
-
 TEST(LatentAttention, OfRandomWeightsIsTheSameForASeed) {
   const auto logits = [](std::uint64_t seed) {
     const auto loaded = LoadedModel::random("tiny-mla", seed).value();

@@ -154,7 +154,7 @@ constexpr Checkpoint kWindowed[] = {
      "tests/data/checkpoints/qwen2.5-window/golden.safetensors"},
 };
 
-// Latent attention; CUDA refuses it.
+// Latent attention; CUDA has kernels for the last two.
 constexpr Checkpoint kLatent[] = {
     {"deepseek_v2", "tests/data/checkpoints/deepseek-v2/config.json",
      "tests/data/checkpoints/deepseek-v2/model.safetensors",

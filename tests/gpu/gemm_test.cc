@@ -73,6 +73,53 @@ TEST_F(GpuGemm, ProductsOfEveryKindOfShape) {
   }
 }
 
+// Heads of a row side by side, as latent attention has them.
+TEST_F(GpuGemm, AProductAHead) {
+  Gemm gemm;
+  for (const auto& [heads, rows, n, k] :
+       {std::tuple<std::size_t, std::size_t, std::size_t, std::size_t>{1, 3, 32, 16},
+        {4, 1, 48, 24},
+        {5, 70, 64, 32},
+        {16, 33, 512, 128}}) {
+    const std::size_t pad = 8;  // what a head has beside
+    const std::size_t x_head = k + pad, out_head = n + pad;
+    const auto x = random_bf16_floats(rows * heads * x_head, 41);
+    const auto w = random_bf16_floats(heads * n * k, 42);
+    const DeviceArray<Bf16> device_x(to_bf16(x)), device_w(to_bf16(w));
+    for (const Tuning tuning : {Tuning::rows, Tuning::prompt, Tuning::answers}) {
+      Output<Bf16> out(rows * heads * out_head);
+      gemm.run({.heads = heads,
+                .rows = rows,
+                .n = n,
+                .k = k,
+                .x = device_x.get(),
+                .x_row = heads * x_head,
+                .x_head = x_head,
+                .w = device_w.get(),
+                .w_head = n * k,
+                .out = out.get(),
+                .out_row = heads * out_head,
+                .out_head = out_head},
+               stream(), tuning);
+      check(cudaStreamSynchronize(stream().get()), "gemm");
+      const auto values = to_floats(out.values());
+      for (std::size_t i = 0; i < rows * heads * n; ++i) {
+        const std::size_t row = i / n / heads, head = i / n % heads, column = i % n;
+        double sum = 0, magnitude = 0;
+        for (std::size_t j = 0; j < k; ++j) {
+          const double product =
+              double{x[(row * heads + head) * x_head + j]} * w[(head * n + column) * k + j];
+          sum += product;
+          magnitude += std::abs(product);
+        }
+        const std::size_t at = (row * heads + head) * out_head + column;
+        ASSERT_NEAR(values[at], sum, std::abs(sum) / 256 + magnitude * kFp32Rounding)
+            << "row " << row << " head " << head << " of " << heads;
+      }
+    }
+  }
+}
+
 TEST_F(GpuGemm, AShapeThatHasRunCanBeCaptured) {
   Gemm gemm;
   const Product product(16, 256, 512);

@@ -112,11 +112,6 @@ Result<Device> parse_device(const std::string& text) {
 Result<Instance> Instance::make(const LoadedModel& loaded, const InstanceOptions& options) {
   if (auto kept = check_engine_format(options.format); !kept) return kept.error();
   const InstanceOptions made = settled(loaded.config, options);
-  if (made.device.cuda && loaded.config.latent) {
-    return make_error(Errc::invalid,
-                      "the model has latent attention (kv_lora_rank in its config.json), which the "
-                      "CUDA kernels do not compute; use --device cpu");
-  }
   return made.device.cuda ? make_cuda_instance(loaded, made) : make_cpu_instance(loaded, made);
 }
 

@@ -5,14 +5,6 @@
 #include "core/base/check.h"
 
 namespace kvtier::engine {
-namespace {
-
-// Of the norms of latents, whatever rms_norm_eps says: transformers, modeling_deepseek_v2.py and
-// modeling_deepseek_v3.py.
-constexpr float kLatentEpsilon = 1e-6F;
-
-}  // namespace
-
 LatentAttention::LatentAttention(const ModelConfig& config, const LlamaWeights& weights,
                                  const kernels::KernelTable& kernels, std::uint32_t rows_max)
     : config_(config),

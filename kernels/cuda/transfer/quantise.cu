@@ -134,6 +134,7 @@ void pack(const TransferArgs& args, std::uint32_t first_layer, std::uint32_t ali
 
 struct PagesParams {
   SideLayout layout;
+  std::uint32_t side_heads;  // of K, and of V where there is one
   std::uint32_t layer;
   const ExactPage* pages;
   const std::uint32_t* completed_pages;
@@ -148,7 +149,7 @@ __global__ void __launch_bounds__(kWarpsPerBlock* kWarp)
   device::release_dependent_kernel();
   device::wait_for_previous_kernel();
   std::byte* record = p.completed_records[blockIdx.x];
-  if (record == nullptr || side_head >= 2 * p.layout.kv_heads) return;
+  if (record == nullptr || side_head >= p.side_heads) return;
   const ExactPage page = p.pages[p.completed_pages[blockIdx.x]];
   const std::uint64_t before = std::uint64_t{side_head} * p.layout.k_elements;  // K's dim is V's
   const auto* values =
@@ -191,14 +192,16 @@ void quantise_pages(const RecordLayout& layout, std::uint32_t layer, const Exact
                     const std::uint32_t* completed_pages, std::byte* const* completed_records,
                     std::uint32_t count, StreamView stream) {
   KVTIER_CHECK(layer < layout.layers && layout.block_tokens == kTileTokens);
-  KVTIER_CHECK(layout.head_dim_k == layout.head_dim_v);
+  KVTIER_CHECK(layout.head_dim_v == 0 || layout.head_dim_k == layout.head_dim_v);
   if (count == 0) return;
+  const std::uint32_t side_heads = (layout.head_dim_v == 0 ? 1 : 2) * layout.kv_heads;
   const PagesParams params{.layout = SideLayout(layout),
+                           .side_heads = side_heads,
                            .layer = layer,
                            .pages = pages,
                            .completed_pages = completed_pages,
                            .completed_records = completed_records};
-  const dim3 grid(count, divided_up(2 * layout.kv_heads, kWarpsPerBlock));
+  const dim3 grid(count, divided_up(side_heads, kWarpsPerBlock));
   with_stored_type(layout.format, [&](auto stored) {
     device::launch_dependent(pages_kernel<decltype(stored)::kType>,
                              {.grid = grid, .threads = kWarpsPerBlock * kWarp}, stream, params);

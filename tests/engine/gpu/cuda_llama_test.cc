@@ -38,6 +38,7 @@ TEST_P(GpuGolden, LogitsAreThoseOfTheReferenceUpToBf16) {
 const auto kTitle = [](const auto& test) { return std::string(test.param.title); };
 INSTANTIATE_TEST_SUITE_P(Bundled, GpuGolden, testing::ValuesIn(kBundled), kTitle);
 INSTANTIATE_TEST_SUITE_P(Families, GpuGolden, testing::ValuesIn(kFamilies), kTitle);
+INSTANTIATE_TEST_SUITE_P(Latent, GpuGolden, testing::Values(kLatent[2], kLatent[3]), kTitle);
 INSTANTIATE_TEST_SUITE_P(Windowed, GpuGolden, testing::ValuesIn(kWindowed), kTitle);
 
 class GpuLlama : public OnGpu {
@@ -66,6 +67,37 @@ TEST_F(GpuLlama, AgreesWithTheCpuInEveryStorageFormat) {
       const double error = relative_error(gpu, cpu);
       std::printf("%s, chunks of %u: relative error %.5f\n", name(format), chunk, error);
       EXPECT_LT(error, bound) << name(format) << ", chunks of " << chunk;
+    }
+  }
+}
+
+// YaRN's factor is in the queries, and what is kept has no V.
+TEST_F(GpuLlama, AgreesWithTheCpuWithLatentAttention) {
+  const auto known = random_shape("tiny-mla").value();
+  for (const bool yarn : {false, true}) {
+    TestModel model{known.config, {}, make_random_weights(known.config, 5)};
+    if (yarn) {
+      model.config.rope_scaling.kind = kernels::RopeScaling::Kind::yarn;
+      model.config.rope_scaling.factor = 4;
+      model.config.rope_scaling.original_max_positions = 2048;
+      model.config.rope_scaling.attention_factor = 1.2;
+    }
+    const auto tokens = random_tokens(700, model.config.vocab_size, 4);
+    for (const auto& [format, bound] :
+         std::map<StorageFormat, double>{{StorageFormat::bf16, 2e-2},
+                                         {StorageFormat::fp8_e4m3, 4e-2},
+                                         {StorageFormat::fp8_e5m2, 6e-2}}) {
+      const auto cpu = logits_of(model, format, tokens, 512, 40);
+      for (const auto& [chunk, stage] : {std::pair{1024U, Stage::prompt},
+                                         {100U, Stage::prompt},
+                                         {16U, Stage::answer},
+                                         {1U, Stage::answer}}) {
+        GpuEngine engine(model, format, {.rows_max = 1024});
+        const auto gpu = logits_of(*engine.model, *engine.pool, tokens, chunk, 40, stage);
+        const double error = relative_error(gpu, cpu);
+        std::printf("%s, chunks of %u: relative error %.5f\n", name(format), chunk, error);
+        EXPECT_LT(error, bound) << name(format) << ", chunks of " << chunk << " yarn " << yarn;
+      }
     }
   }
 }
@@ -147,13 +179,14 @@ std::vector<std::byte> records_of(GpuEngine& engine, std::span<const Token> toke
 
 TEST_F(GpuLlama, PromptsLeaveTheSameBitsInChunksOfAnySize) {
   const auto tokens = random_tokens(1600, 300, 12);
-  for (const char* config : {kFamilies[0].config, kFamilies[2].config, "tiny"}) {
+  for (const char* config : {kFamilies[0].config, kFamilies[2].config, "tiny", "tiny-mla"}) {
     const auto path = source_directory() / config;
     const auto known = random_shape(std::filesystem::exists(path) ? path.string() : config).value();
     Namespace ns = model_->ns(StorageFormat::fp8_e4m3);
     ns.layers = known.config.layers;
     ns.kv_heads = known.config.kv_heads;
-    ns.head_dim_k = ns.head_dim_v = known.config.head_dim;
+    ns.head_dim_k = known.config.head_dim;
+    ns.head_dim_v = known.config.head_dim_v();
     GpuEngine engine(known.config, describe_random_weights(known.config, 5), RecordLayout::of(ns),
                      {.rows_max = 2048});
     const auto whole = records_of(engine, tokens, 2048);
@@ -298,7 +331,7 @@ TEST_F(GpuLlama, LongAndShortInputsOfOneStepDoNotDisturbEachOther) {
 }
 
 TEST_F(GpuLlama, RandomWeightsAreTheSameOnBothDevices) {
-  for (const char* shape : {"tiny", "tests/data/checkpoints/qwen3/config.json",
+  for (const char* shape : {"tiny", "tiny-mla", "tests/data/checkpoints/qwen3/config.json",
                             "tests/data/checkpoints/qwen2.5/config.json"}) {
     const auto path = source_directory() / shape;
     const auto known = random_shape(std::filesystem::exists(path) ? path.string() : shape).value();
@@ -350,6 +383,48 @@ TEST_F(GpuLlama, AStepThatFindsNoMemoryFailsAndLaterOnesGoOn) {
   EXPECT_LT(relative_error(after, logits_of(*other.model, *other.pool, tokens, 1000, 10)), 2e-2);
 }
 
+// Alone, among three others, and beside a prompt's rows.
+TEST_F(GpuLlama, ARowHasTheSameLogitsInAnyCompanyWhereThatIsAskedFor) {
+  GpuEngine engine(*model_, StorageFormat::fp8_e4m3,
+                   {.rows_max = 1024, .graphs = false, .batch_invariant = true});
+  EXPECT_TRUE(engine.model->batch_invariant());
+  const std::size_t vocab = model_->config.vocab_size;
+  const auto tokens = random_tokens(900, model_->config.vocab_size, 21);
+  const auto begun = [&](std::size_t prompt) {
+    auto sequence = std::make_unique<Sequence>(*engine.pool, NamespaceId{}, 1000);
+    const StepInput input{sequence.get(), std::span(tokens).first(prompt)};
+    EXPECT_TRUE(engine.model->step({&input, 1}, {}));
+    return sequence;
+  };
+  const auto answer = [&](Sequence& sequence, std::uint32_t rows) {
+    return StepInput{&sequence, std::span(tokens).subspan(sequence.length(), rows), rows,
+                     Stage::answer};
+  };
+  std::vector<std::vector<float>> seen;
+  for (const bool others : {false, true}) {
+    for (const bool prompt : {false, true}) {
+      std::vector<std::unique_ptr<Sequence>> sequences;
+      for (const std::size_t length : {300U, 500U, 50U, 129U}) sequences.push_back(begun(length));
+      Sequence fresh(*engine.pool, NamespaceId{}, 1000);
+      std::vector<StepInput> inputs;
+      if (others) inputs.push_back(answer(*sequences[2], 1));
+      inputs.push_back(answer(*sequences[0], 1));
+      inputs.push_back(answer(*sequences[1], 5));
+      if (others) inputs.push_back(answer(*sequences[3], 3));
+      if (prompt) inputs.push_back({&fresh, std::span(tokens).first(400)});
+      std::size_t rows = 0;
+      for (const StepInput& input : inputs) rows += input.logit_rows;
+      std::vector<float> logits(rows * vocab);
+      ASSERT_TRUE(engine.model->step(inputs, logits));
+      const auto first = logits.begin() + static_cast<std::ptrdiff_t>((others ? 1 : 0) * vocab);
+      seen.emplace_back(first, first + static_cast<std::ptrdiff_t>(6 * vocab));
+    }
+  }
+  for (const auto& logits : seen) {
+    EXPECT_EQ(std::memcmp(logits.data(), seen[0].data(), logits.size() * sizeof(float)), 0);
+  }
+}
+
 TEST_F(GpuLlama, RefusesWhatItHasNoCodeFor) {
   const auto refusal = [&](auto change, StorageFormat format = StorageFormat::fp8_e4m3) {
     ModelConfig config = model_->config;
@@ -363,6 +438,14 @@ TEST_F(GpuLlama, RefusesWhatItHasNoCodeFor) {
   EXPECT_NE(refusal([](ModelConfig& c) { c.head_dim = 80; }).find("head_dim 80"),
             std::string::npos);
   EXPECT_NE(refusal([](ModelConfig& c) { c.heads = 34; }).find("16 query heads"),
+            std::string::npos);
+  EXPECT_NE(refusal([](ModelConfig& c) {
+              c.latent = LatentShape{.kv_rank = 64, .nope_dim = 16, .rope_dim = 8, .v_dim = 20};
+            }).find("v_head_dim 20"),
+            std::string::npos);
+  EXPECT_NE(refusal([](ModelConfig& c) {
+              c.latent = LatentShape{.kv_rank = 528, .nope_dim = 16, .rope_dim = 8, .v_dim = 16};
+            }).find("kv_lora_rank 528"),
             std::string::npos);
   EXPECT_NE(refusal([](ModelConfig&) {}, StorageFormat::f32).find("f32"), std::string::npos);
   EXPECT_NE(refusal([](ModelConfig&) {}, StorageFormat::int4).find("int4"), std::string::npos);

@@ -28,7 +28,9 @@ struct CudaLlama::Activations {
               std::size_t page_elements)
       : residual(rows * config.hidden_size),
         normed(rows * config.hidden_size),
-        qkv(rows * (config.heads + 2 * std::size_t{config.kv_heads}) * config.head_dim),
+        qkv(config.latent
+                ? 0
+                : rows * (config.heads + 2 * std::size_t{config.kv_heads}) * config.head_dim),
         q(rows * config.heads * config.head_dim),
         sink_q(config.sinks != 0 ? rows * config.heads * config.head_dim : 0),
         attended(rows * config.heads * config.head_dim),
@@ -72,14 +74,18 @@ CudaLlama::CudaLlama(const ModelConfig& config, const RecordLayout& layout,
       layout_(layout),
       options_(options),
       weights_(std::move(weights)),
-      inverse_frequencies_(kernels::rope_inverse_frequencies(config.head_dim, config.rope_theta,
-                                                             config.rope_scaling)),
+      products_(options.batch_invariant),
+      inverse_frequencies_(config.latent
+                               ? std::vector<float>{}
+                               : kernels::rope_inverse_frequencies(
+                                     config.head_dim, config.rope_theta, config.rope_scaling)),
       windows_(config.windows.begin(), config.windows.end()),
       tokens_(kChoicesMax) {
   if (windows_.empty()) windows_.insert(0);
+  const std::uint32_t rows = std::max(options.rows_max, kPaddedRowsMax);
+  if (config.latent) latent_.emplace(config, layout, rows);
   const PlanShape shape = plan_shape();
-  activations_ = std::make_unique<Activations>(
-      config, layout, std::max(options.rows_max, kPaddedRowsMax), shape.page_elements);
+  activations_ = std::make_unique<Activations>(config, layout, rows, shape.page_elements);
   planner_ = std::make_unique<Planner>(plan_shape());
   void* at = nullptr;
   kc::check(cudaMallocHost(&at, kChoicesMax * sizeof(Token)), "cudaMallocHost");
@@ -94,9 +100,9 @@ CudaLlama::~CudaLlama() {
 }
 
 PlanShape CudaLlama::plan_shape() {
-  PlanShape shape{
-      .layout = layout_,
-      .page_elements = 2 * std::size_t{config_.kv_heads} * layout_.block_tokens * config_.head_dim};
+  PlanShape shape{.layout = layout_,
+                  .page_elements = std::size_t{config_.kv_heads} * layout_.block_tokens *
+                                   (config_.head_dim + config_.head_dim_v())};
   if (activations_) {
     shape.scratch = activations_->scratch.get();
     shape.spare = activations_->spare.get();
@@ -150,8 +156,9 @@ void CudaLlama::make_attention_room(const CudaPlan& plan, const kc::Sight& sight
 
 void CudaLlama::make_room(const CudaPlan& plan, bool choosing) {
   if (planner_->moved()) drop_graphs();
+  if (latent_) grow(attention_workspace_, latent_->workspace_bytes(plan));
   for (const std::uint32_t window : windows_) {
-    make_attention_room(plan, {.window = window, .sinks = config_.sinks});
+    if (!latent_) make_attention_room(plan, {.window = window, .sinks = config_.sinks});
   }
   grow(logits_, std::size_t{plan.logit_rows} * config_.vocab_size);
   if (choosing) {
@@ -304,7 +311,7 @@ void CudaLlama::forward(const CudaPlan& plan, const LayerGate& gate) {
   Activations& a = *activations_;
   const std::size_t rows = plan.step.rows;
   const std::size_t hidden = config_.hidden_size;
-  const std::size_t q_size = std::size_t{config_.heads} * config_.head_dim;
+  const std::size_t result_size = std::size_t{config_.heads} * config_.result_dim();
   if (plan.completed != 0) {
     kc::copy_pieces(plan.headers_from, plan.headers_to, plan.completed, 0, header_bytes(layout_), 0,
                     stream());
@@ -318,8 +325,8 @@ void CudaLlama::forward(const CudaPlan& plan, const LayerGate& gate) {
     // K and V are all that a step without logits leaves.
     if (plan.logit_rows == 0 && i + 1 == config_.layers) return;
     if (gate) gate(i);
-    attend(i, plan);
-    project(plan, layer.o, a.attended.get(), a.projected.get(), hidden, q_size);
+    const Bf16* const results = attend(i, plan);
+    products_.run(plan, layer.o, results, a.projected.get(), hidden, result_size, stream());
     kc::add_rms_norm(a.residual.get(), a.projected.get(), layer.post_attention_norm.get(),
                      a.normed.get(), rows, hidden, config_.rms_norm_eps, stream());
     feed_forward(plan, layer);
@@ -327,28 +334,17 @@ void CudaLlama::forward(const CudaPlan& plan, const LayerGate& gate) {
   project_logits(plan);
 }
 
-void CudaLlama::project(const CudaPlan& plan, const CudaLinear& linear, const Bf16* in, Bf16* out,
-                        std::size_t n, std::size_t k) {
-  const Bf16* const bias = linear.bias.size() != 0 ? linear.bias.get() : nullptr;
-  const std::size_t rows = plan.step.rows;
-  if (!options_.batch_invariant) {
-    gemm_.run(in, linear.weight.get(), bias, out, rows, n, k, stream(),
-              plan.prompt ? kc::Tuning::prompt : kc::Tuning::rows);
-    return;
-  }
-  const std::size_t answers = plan.answer_rows;
-  gemm_.run(in, linear.weight.get(), bias, out, answers, n, k, stream(), kc::Tuning::answers);
-  gemm_.run(in + answers * k, linear.weight.get(), bias, out + answers * n, rows - answers, n, k,
-            stream(), kc::Tuning::prompt);
-}
-
 // Q to be attended with; K and V into exact pages, and from those that are full into their records.
 void CudaLlama::project_qkv(std::uint32_t layer, const CudaPlan& plan) {
   Activations& a = *activations_;
   const CudaLayer& weights = weights_.layers[layer];
+  if (latent_) {
+    latent_->project(plan, layer, weights.latent, a.normed.get(), a.q.get(), products_, stream());
+    return quantise(layer, plan);
+  }
   const std::size_t heads = config_.heads + 2 * std::size_t{config_.kv_heads};
-  project(plan, weights.qkv, a.normed.get(), a.qkv.get(), heads * config_.head_dim,
-          config_.hidden_size);
+  products_.run(plan, weights.qkv, a.normed.get(), a.qkv.get(), heads * config_.head_dim,
+                config_.hidden_size, stream());
   kc::store_kv({.step = plan.step,
                 .layer = layer,
                 .heads = config_.heads,
@@ -363,10 +359,14 @@ void CudaLlama::project_qkv(std::uint32_t layer, const CudaPlan& plan) {
                 .sink_q = config_.sinks != 0 ? a.sink_q.get() : nullptr,
                 .sink_position = config_.sinks != 0 ? config_.sinks + config_.windows[0] - 1 : 0},
                stream());
-  if (plan.completed != 0) {
-    kc::quantise_pages(layout_, layer, plan.step.pages, plan.completed_pages,
-                       plan.completed_records, plan.completed, stream());
-  }
+  quantise(layer, plan);
+}
+
+// The blocks that the step completes, into their records.
+void CudaLlama::quantise(std::uint32_t layer, const CudaPlan& plan) {
+  if (plan.completed == 0) return;
+  kc::quantise_pages(layout_, layer, plan.step.pages, plan.completed_pages, plan.completed_records,
+                     plan.completed, stream());
 }
 
 kc::Sight CudaLlama::sight(std::uint32_t layer, std::uint32_t first_row) const noexcept {
@@ -380,7 +380,12 @@ float CudaLlama::attention_scale() const noexcept {
   return config_.attention_scale();
 }
 
-void CudaLlama::attend(std::uint32_t layer, const CudaPlan& plan) {
+const Bf16* CudaLlama::attend(std::uint32_t layer, const CudaPlan& plan) {
+  Activations& a = *activations_;
+  if (latent_) {
+    return latent_->attend(plan, layer, weights_.layers[layer].latent, a.q.get(), a.attended.get(),
+                           attention_workspace_.get(), products_, stream());
+  }
   if (plan.alone_rows != 0) attend_alone(layer, plan);
   for (const PrefillPiece& piece : plan.pieces) {
     if (is_tail(piece, sight(layer, piece.first_row))) {
@@ -389,6 +394,7 @@ void CudaLlama::attend(std::uint32_t layer, const CudaPlan& plan) {
       attend_piece(layer, plan, piece);
     }
   }
+  return a.attended.get();
 }
 
 void CudaLlama::attend_alone(std::uint32_t layer, const CudaPlan& plan) {
@@ -460,9 +466,9 @@ void CudaLlama::feed_forward(const CudaPlan& plan, const CudaLayer& layer) {
   Activations& a = *activations_;
   const std::size_t hidden = config_.hidden_size;
   const std::size_t inner = config_.intermediate_size;
-  project(plan, layer.gate_up, a.normed.get(), a.gate_up.get(), 2 * inner, hidden);
+  products_.run(plan, layer.gate_up, a.normed.get(), a.gate_up.get(), 2 * inner, hidden, stream());
   kc::swiglu(a.gate_up.get(), a.inner.get(), plan.step.rows, inner, stream());
-  project(plan, layer.down, a.inner.get(), a.projected.get(), hidden, inner);
+  products_.run(plan, layer.down, a.inner.get(), a.projected.get(), hidden, inner, stream());
 }
 
 void CudaLlama::project_logits(const CudaPlan& plan) {
@@ -471,9 +477,8 @@ void CudaLlama::project_logits(const CudaPlan& plan) {
   kc::gather_rms_norm(a.residual.get(), a.projected.get(), plan.logit_index, weights_.norm.get(),
                       a.normed.get(), plan.logit_rows, config_.hidden_size, config_.rms_norm_eps,
                       stream());
-  gemm_.run(a.normed.get(), weights_.head(), logits_.get(), plan.logit_rows, config_.vocab_size,
-            config_.hidden_size, stream(),
-            options_.batch_invariant ? kc::Tuning::answers : kc::Tuning::rows);
+  products_.run_logits(plan, weights_.head(), a.normed.get(), logits_.get(), config_.vocab_size,
+                       config_.hidden_size, stream());
   if (plan.samples == nullptr) return;
   kc::sample(logits_.get(), plan.samples, tokens_.get(), plan.logit_rows, config_.vocab_size,
              sample_workspace_.get(), stream());

@@ -8,16 +8,18 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <tuple>
 #include <vector>
 
+#include "engine_adapter/reference/model/cuda/cuda_latent.h"
 #include "engine_adapter/reference/model/cuda/cuda_plan.h"
+#include "engine_adapter/reference/model/cuda/cuda_products.h"
 #include "engine_adapter/reference/model/cuda/cuda_teller.h"
 #include "engine_adapter/reference/model/cuda/cuda_weights.h"
 #include "engine_adapter/reference/model/model.h"
-#include "kernels/cuda/gemm.h"
 #include "kernels/cuda/stream.h"
 
 namespace kvtier::engine::cuda {
@@ -88,10 +90,10 @@ class CudaLlama : public Model {
   void compute(const CudaPlan& plan, std::uint32_t padded_rows, const LayerGate& gate);
   void forward(const CudaPlan& plan, const LayerGate& gate);
   void replay(const CudaPlan& plan, std::uint32_t padded_rows);
-  void project(const CudaPlan& plan, const CudaLinear& linear, const Bf16* in, Bf16* out,
-               std::size_t n, std::size_t k);
   void project_qkv(std::uint32_t layer, const CudaPlan& plan);
-  void attend(std::uint32_t layer, const CudaPlan& plan);
+  void quantise(std::uint32_t layer, const CudaPlan& plan);
+  // To what the output projection takes.
+  const Bf16* attend(std::uint32_t layer, const CudaPlan& plan);
   void attend_alone(std::uint32_t layer, const CudaPlan& plan);
   void attend_tail(std::uint32_t layer, const CudaPlan& plan, const PrefillPiece& piece);
   void attend_piece(std::uint32_t layer, const CudaPlan& plan, const PrefillPiece& piece);
@@ -112,7 +114,8 @@ class CudaLlama : public Model {
   CudaLlamaOptions options_;
   CudaWeights weights_;
   kernels::cuda::Stream stream_;
-  kernels::cuda::Gemm gemm_;
+  CudaProducts products_;
+  std::optional<CudaLatent> latent_;
   DeviceArray<float> inverse_frequencies_;
   std::set<std::uint32_t> windows_;  // of the layers; 0: all that is earlier
   std::unique_ptr<Activations> activations_;

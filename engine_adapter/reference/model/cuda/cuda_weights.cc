@@ -6,6 +6,7 @@
 #include "core/base/check.h"
 #include "engine_adapter/reference/model/cuda/draw.h"
 #include "engine_adapter/reference/model/weights/random_weights.h"
+#include "kernels/cuda/latent/latent.h"
 
 namespace kvtier::engine::cuda {
 namespace {
@@ -64,6 +65,26 @@ CudaLinear joined(std::initializer_list<RowsOf> parts, std::size_t columns) {
   return made;
 }
 
+CudaLatentLayer latent_of(const LlamaLayer& layer, const ModelConfig& config) {
+  const LatentShape& shape = *config.latent;
+  const std::size_t hidden = config.hidden_size;
+  const std::size_t q_size = std::size_t{config.heads} * (shape.nope_dim + shape.rope_dim);
+  CudaLatentLayer made;
+  if (shape.q_rank != 0) {
+    made.q_a = joined({{&layer.latent.q_a, shape.q_rank}}, hidden);
+    made.q_a_norm = DeviceArray<float>(layer.latent.q_a_norm);
+  }
+  made.q = joined({{&layer.q, q_size}}, shape.q_rank != 0 ? shape.q_rank : hidden);
+  made.kv_a = joined({{&layer.latent.kv_a, config.head_dim}}, hidden);
+  made.kv_a_norm = DeviceArray<float>(layer.latent.kv_a_norm);
+  made.kv_b = matrix_of(layer.latent.kv_b.weight,
+                        std::size_t{config.heads} * (shape.nope_dim + shape.v_dim), shape.kv_rank);
+  made.keys = DeviceArray<Bf16>(std::size_t{config.heads} * shape.kv_rank * shape.nope_dim);
+  kernels::cuda::transpose_keys(made.kv_b.get(), made.keys.get(), config.heads, shape.nope_dim,
+                                shape.v_dim, shape.kv_rank, StreamView());
+  return made;
+}
+
 CudaLayer layer_of(const LlamaLayer& layer, const ModelConfig& config) {
   const std::size_t hidden = config.hidden_size;
   const std::size_t q_size = std::size_t{config.heads} * config.head_dim;
@@ -71,10 +92,14 @@ CudaLayer layer_of(const LlamaLayer& layer, const ModelConfig& config) {
   const std::size_t inner = config.intermediate_size;
   CudaLayer made;
   made.input_norm = DeviceArray<float>(layer.input_norm);
-  made.qkv = joined({{&layer.q, q_size}, {&layer.k, kv_size}, {&layer.v, kv_size}}, hidden);
+  if (config.latent) {
+    made.latent = latent_of(layer, config);
+  } else {
+    made.qkv = joined({{&layer.q, q_size}, {&layer.k, kv_size}, {&layer.v, kv_size}}, hidden);
+  }
   made.q_norm = DeviceArray<float>(layer.q_norm);
   made.k_norm = DeviceArray<float>(layer.k_norm);
-  made.o = joined({{&layer.o, hidden}}, q_size);
+  made.o = joined({{&layer.o, hidden}}, std::size_t{config.heads} * config.result_dim());
   made.post_attention_norm = DeviceArray<float>(layer.post_attention_norm);
   made.gate_up = joined({{&layer.gate, inner}, {&layer.up, inner}}, hidden);
   made.down = joined({{&layer.down, hidden}}, inner);

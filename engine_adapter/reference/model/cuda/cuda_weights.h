@@ -18,9 +18,21 @@ struct CudaLinear {
   DeviceArray<Bf16> bias;    // [rows], or none
 };
 
+// Of latent attention, as LatentWeights has it.
+struct CudaLatentLayer {
+  CudaLinear q_a;               // [q_rank][hidden], or none
+  DeviceArray<float> q_a_norm;  // [q_rank]
+  CudaLinear q;                 // [heads][nope_dim + rope_dim][q_rank or hidden]
+  CudaLinear kv_a;              // [kv_rank + rope_dim][hidden]
+  DeviceArray<float> kv_a_norm;
+  DeviceArray<Bf16> kv_b;  // [heads][nope_dim + v_dim][kv_rank]
+  DeviceArray<Bf16> keys;  // [heads][kv_rank][nope_dim]: of kv_b what makes keys, transposed
+};
+
 struct CudaLayer {
   DeviceArray<float> input_norm;
-  CudaLinear qkv;                     // heads of Q, K, V
+  CudaLinear qkv;  // heads of Q, K, V; none with latent attention
+  CudaLatentLayer latent;
   DeviceArray<float> q_norm, k_norm;  // [head_dim], or none
   CudaLinear o;
   DeviceArray<float> post_attention_norm;

@@ -23,6 +23,10 @@ inline constexpr std::uint32_t kBlockTokens = 16;
 // right to some hundredths of a radian in FP32.
 inline constexpr std::uint32_t kEndlessTokens = 1U << 20;
 
+// Of the norms of latents, whatever rms_norm_eps says: transformers, modeling_deepseek_v2.py and
+// modeling_deepseek_v3.py.
+inline constexpr float kLatentEpsilon = 1e-6F;
+
 // Latent attention (DeepSeek-V2, arXiv:2405.04434, 2.1): a token's K and V in all heads come of one
 // latent of kv_rank channels, beside one rotary key of rope_dim channels that all heads share.
 struct LatentShape {
