@@ -47,8 +47,8 @@ engine::SchedulerOptions ServeEngine::scheduler_options() const {
   return options;
 }
 
-std::unique_ptr<ServeEngine::Lane> ServeEngine::without_cache() {
-  return std::make_unique<Lane>(model_.instance, nullptr, scheduler_options());
+std::unique_ptr<ServeEngine::Lane> ServeEngine::lane(const engine::SchedulerOptions& options) {
+  return std::make_unique<Lane>(model_.instance, nullptr, options);
 }
 
 std::unique_ptr<ServeEngine::Lane> ServeEngine::with_cache() {

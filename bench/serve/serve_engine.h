@@ -44,7 +44,9 @@ class ServeEngine {
     engine::CacheSpaces spaces;
     engine::Scheduler scheduler;
   };
-  std::unique_ptr<Lane> without_cache();
+  std::unique_ptr<Lane> without_cache() { return lane(scheduler_options()); }
+  // Without a cache, scheduled in another way.
+  std::unique_ptr<Lane> lane(const engine::SchedulerOptions& options);
   // Starts the daemon where it does not run yet.
   std::unique_ptr<Lane> with_cache();
 
@@ -55,6 +57,10 @@ class ServeEngine {
   // Leading blocks of a prompt that are cached.
   std::uint32_t blocks_cached(std::span<const Token> prompt) const;
 
+  engine::SchedulerOptions scheduler_options() const;
+  std::uint32_t pool_tokens() const noexcept {
+    return model_.instance.pool->pages() * kBlockTokens;
+  }
   std::uint32_t vocabulary() const noexcept { return model_.loaded->config.vocab_size; }
   std::uint32_t positions_max() const noexcept { return model_.loaded->config.positions_max; }
   // Whether an answer has the same tokens whatever else is in the engine's steps.
@@ -70,8 +76,6 @@ class ServeEngine {
     std::shared_ptr<Client> client;
     std::shared_ptr<Cache> cache;
   };
-  engine::SchedulerOptions scheduler_options() const;
-
   const ServeEngineOptions options_;
   BenchModel model_;
   std::optional<Running> running_;

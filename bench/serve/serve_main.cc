@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/serve/serve_batching.h"
 #include "bench/serve/serve_measure.h"
 #include "bench/support/program.h"
 
@@ -18,6 +19,8 @@ constexpr const char* kExamples = R"(
 Examples:
   kvtier-serve-bench --model engine_adapter/models/docs-4m
       The three workloads on the CPU.
+  kvtier-serve-bench --model engine_adapter/models/docs-4m --batching --workload shared_prompt --pool-tokens 65536
+      What pages and continuous batches give at a fixed memory.
   kvtier-serve-bench --random-weights llama-3.1-8b --device cuda --workload document_qa
       --pool-tokens 131072 --running-max 4 --device-capacity 16GiB --host-capacity 32GiB
       Questions over documents of 8,192 to 32,000 tokens on a GPU.
@@ -42,6 +45,8 @@ struct Arguments {
   std::vector<std::string> workloads;  // none: all
   std::optional<WorkloadSize> size;
   double deadline_s = 1800;
+  bool batching = false;
+  std::uint32_t longest_context = 0;
 };
 
 void add_engine_options(CLI::App& app, ServeEngineOptions& o) {
@@ -100,6 +105,15 @@ void add_serve_options(CLI::App& app, Arguments& a) {
   app.add_option("--search-seconds", a.serve.search_s, "Each search tries no new rate after it")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  auto* batching = app.add_flag(
+      "--batching", a.batching,
+      "Instead, and without a cache: all requests at once, with memory for the longest context or "
+      "pages, apart or shared, in fixed batches or continuous ones");
+  app.add_option("--longest-context", a.longest_context,
+                 "Of --batching: tokens for which a request gets memory in one piece; 0: the "
+                 "model's positions")
+      ->needs(batching)
+      ->capture_default_str();
   app.add_option("--deadline-seconds", a.deadline_s, "It gives up then, with what it has")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -112,13 +126,19 @@ void measure(Arguments& a, Report& report) {
   ServeEngine engine(a.engine);
   a.serve.size = a.size.value_or(engine.on_gpu() ? WorkloadSize::large : WorkloadSize::small);
   ServeMeasurement measurement(engine, a.serve, report);
+  std::size_t different = 0;
   for (const WorkloadKind kind : kWorkloadKinds) {
     const auto& wanted = a.workloads;
     if (!wanted.empty() && std::ranges::find(wanted, name(kind)) == wanted.end()) continue;
-    measurement.measure(kind);
+    if (a.batching) {
+      different += measure_batching(kind, engine, a.serve, a.longest_context, report);
+    } else {
+      measurement.measure(kind);
+    }
   }
-  if (measurement.different() == 0 || !engine.answers_are_fixed()) return;
-  throw std::runtime_error(std::to_string(measurement.different()) +
+  different += measurement.different();
+  if (different == 0 || !engine.answers_are_fixed()) return;
+  throw std::runtime_error(std::to_string(different) +
                            " answers differ from those without a cache");
 }
 

@@ -94,6 +94,26 @@ TEST(ServeBench, gets_on_where_two_documents_do_not_fit_into_the_pool) {
   expect_no_difference(rows, "document_qa");
 }
 
+TEST(ServeBench, tells_what_pages_and_continuous_batches_give) {
+  const auto rows =
+      rows_of("--pool-tokens 2048 --workload shared_prompt --batching --longest-context 512");
+  const std::string name = "shared_prompt.batching.";
+  const auto of = [&](const std::string& way, const std::string& what) {
+    return value(rows, name + way + "." + what);
+  };
+  for (const std::string way :
+       {"contiguous_fixed", "contiguous", "pages", "pages_shared_fixed", "pages_shared"}) {
+    EXPECT_EQ(of(way, "answers_different"), 0) << way;
+    EXPECT_GT(of(way, "requests_per_s"), 0) << way;
+    EXPECT_LE(of(way, "requests_mean"), of(way, "requests_at_once")) << way;
+  }
+  EXPECT_EQ(of("contiguous", "requests_at_once"), 4) << "2,048 tokens by 512";
+  EXPECT_EQ(of("contiguous_fixed", "requests_at_once"), 4);
+  EXPECT_GT(of("pages", "requests_at_once"), 4);
+  EXPECT_GE(of("pages_shared", "requests_at_once"), of("pages", "requests_at_once"));
+  EXPECT_LT(of("contiguous", "tokens_a_place"), of("pages", "tokens_a_place"));
+}
+
 TEST(ServeBench, refuses_what_it_does_not_know) {
   const std::string program = KVTIER_SERVE_BENCH;
   EXPECT_EQ(e2e::run(program).exit_code, 2);

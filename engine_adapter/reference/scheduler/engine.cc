@@ -14,7 +14,7 @@ Engine::Engine(Model& model, PagePool& pool, LeaseWorker& worker, const Schedule
       pool_(pool),
       worker_(worker),
       options_(options),
-      store_(pool),
+      store_(pool, options.earlier.apart),
       loads_(model, pool, store_, worker, costs_, metrics_),
       offers_(model, pool, store_, metrics_),
       parts_{model,  pool,     store_,
@@ -104,6 +104,9 @@ SchedulerMetrics Engine::metrics() const {
     if (live->state != State::running) continue;
     ++metrics.running;
     metrics.token_places_unused += token_places_unused(*live, pool_.layout().block_tokens);
+    for (const auto& branch : live->branches) {
+      if (!branch->ended) metrics.tokens_held += branch->sequence->length();
+    }
     const bool loading = std::ranges::any_of(live->branches, [](const auto& branch) {
       return !branch->ended && branch->fill && branch->fill->blocked();
     });

@@ -19,9 +19,10 @@ constexpr std::size_t index_of(ParkedFor why) noexcept {
 
 struct SchedulerMetrics {
   // Gauges, of requests.
-  std::uint32_t waiting = 0;  // not yet given pages
-  std::uint32_t running = 0;  // computing, or about to
-  std::uint32_t loading = 0;  // of those with pages, waiting for blocks
+  std::uint32_t waiting = 0;       // not yet given pages
+  std::uint32_t running = 0;       // computing, or about to
+  std::uint32_t running_most = 0;  // at once, so far
+  std::uint32_t loading = 0;       // of those with pages, waiting for blocks
   std::uint32_t parked = 0;
   // Gauges, of pages.
   std::uint32_t pages = 0;         // of the pool
@@ -30,6 +31,7 @@ struct SchedulerMetrics {
   // Places for tokens in pages of requests that hold none: of the last page of each answer, and of
   // pages taken ahead.
   std::uint64_t token_places_unused = 0;
+  std::uint64_t tokens_held = 0;  // of requests with pages, each its own, shared pages or not
 
   std::uint64_t submitted = 0;
   std::uint64_t refused = 0;  // by submit()

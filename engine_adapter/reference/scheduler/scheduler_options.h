@@ -37,6 +37,18 @@ struct SpeculationOptions {
   static Result<SpeculationOptions> parse(const std::string& text);
 };
 
+// How requests came by memory and turns before pages and continuous batches, to measure those
+// beside (kvtier-serve-bench --batching). Answers are the same.
+struct EarlierWays {
+  // Not 0: every request has memory of its own for so many tokens from its first to its last,
+  // whatever it needs; none goes in before there is as much.
+  std::uint32_t reserved_tokens = 0;
+  // No request uses pages of another that begins alike.
+  bool apart = false;
+  // Nobody goes in before all have ended who went in together.
+  bool fixed_batches = false;
+};
+
 struct SchedulerOptions {
   // Rows of a step: one for each answer under way, then prompts' chunks. 0: the model's rows_max().
   std::uint32_t step_tokens = 0;
@@ -55,6 +67,7 @@ struct SchedulerOptions {
   // Hears what an operator should know, a line at a time, on the scheduler's thread; may be null.
   std::function<void(const std::string&)> tell{};
   SpeculationOptions speculation{};
+  EarlierWays earlier{};
 
   // Of a step of a model that takes `rows_max`.
   std::uint32_t step_rows(std::uint32_t rows_max) const noexcept {

@@ -24,16 +24,18 @@ bool Admission::admit() {
   const std::uint32_t block_tokens = pool_.layout().block_tokens;
   bool admitted = false;
   for (;;) {
-    std::uint32_t running = 0;
-    std::uint32_t promised = 0;
+    Running running;
     for (const auto& [id, live] : requests_.all()) {
       if (live->state != State::running) continue;
-      ++running;
-      promised += live->width() + pages_missing(*live, block_tokens);
+      ++running.requests;
+      running.width += live->width();
+      running.promised += live->width() + pages_missing(*live, block_tokens);
     }
+    metrics_.running_most = std::max(metrics_.running_most, running.requests);
     LiveRequest* const live = next();
-    if (live == nullptr || running >= options_.running_max) return admitted;
-    if (!has_room_for(*live, running, promised)) return admitted;
+    if (live == nullptr || running.requests >= options_.running_max) return admitted;
+    if (options_.earlier.fixed_batches && !admitted && running.requests != 0) return false;
+    if (!has_room_for(*live, running)) return admitted;
     if (!is_looked_up(*live)) return admitted;
     if (!exact_.provide(*live)) {
       if (live->state == State::ended) continue;
@@ -51,10 +53,15 @@ bool Admission::admit() {
 // Of those that are there already each goes on to the end of what it has, and a page beyond. Let in
 // on pages that one before it has yet to take, this one would be parked for it, come back at once,
 // and so for ever.
-bool Admission::has_room_for(const LiveRequest& live, std::uint32_t running,
-                             std::uint32_t promised) const {
-  std::uint32_t needed = pages_wanted(live, pool_.layout().block_tokens) + promised;
-  if (running == 0) needed = std::min(needed, pool_.pages());
+bool Admission::has_room_for(const LiveRequest& live, const Running& running) const {
+  const std::uint32_t block_tokens = pool_.layout().block_tokens;
+  if (const std::uint32_t reserved = options_.earlier.reserved_tokens; reserved != 0) {
+    const std::uint64_t answers = running.width + std::max<std::uint32_t>(live.width(), 1);
+    const std::uint64_t pages = answers * blocks_of(reserved, block_tokens);
+    if (running.requests != 0 && pages > pool_.pages()) return false;
+  }
+  std::uint32_t needed = pages_wanted(live, block_tokens) + running.promised;
+  if (running.requests == 0) needed = std::min(needed, pool_.pages());
   return pool_.pages_free() + pool_.pages_idle() >= needed;
 }
 

@@ -35,8 +35,14 @@ class Admission {
   bool admit();
 
  private:
+  // Of the requests that have pages.
+  struct Running {
+    std::uint32_t requests = 0;
+    std::uint32_t width = 0;
+    std::uint32_t promised = 0;  // pages that they have yet to take
+  };
   LiveRequest* next() const;
-  bool has_room_for(const LiveRequest& live, std::uint32_t running, std::uint32_t promised) const;
+  bool has_room_for(const LiveRequest& live, const Running& running) const;
   bool is_looked_up(LiveRequest& live) const;
   void start(LiveRequest& live);
   void resume(LiveRequest& live);

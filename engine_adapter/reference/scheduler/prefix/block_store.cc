@@ -10,7 +10,7 @@ BlockStore::~BlockStore() {
 
 std::optional<BlockStore::Found> BlockStore::find(const BlockName& name) {
   const auto at = blocks_.find(name.key);
-  if (at == blocks_.end()) return std::nullopt;
+  if (at == blocks_.end() || apart_) return std::nullopt;
   Block& block = at->second;
   if (block.ns != name.ns || block.parent != name.parent ||
       !std::ranges::equal(block.tokens, name.tokens)) {

@@ -32,8 +32,10 @@ struct BlockName {
 
 class BlockStore {
  public:
-  // `pool` outlives the store.
-  explicit BlockStore(PagePool& pool) : pool_(pool) { blocks_.reserve(pool.pages()); }
+  // `pool` outlives the store. `apart`: nobody finds anything (EarlierWays).
+  explicit BlockStore(PagePool& pool, bool apart = false) : pool_(pool), apart_(apart) {
+    blocks_.reserve(pool.pages());
+  }
   ~BlockStore();
   BlockStore(const BlockStore&) = delete;
   BlockStore& operator=(const BlockStore&) = delete;
@@ -72,6 +74,7 @@ class BlockStore {
   void erase(Blocks::iterator at);
 
   PagePool& pool_;
+  const bool apart_;
   Blocks blocks_;
   std::list<Key> order_;  // used longest ago first
 };
