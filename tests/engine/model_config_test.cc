@@ -225,6 +225,37 @@ TEST(ModelConfig, NamesTheWindowsThatKvDependsOn) {
   EXPECT_NE(refusal_of(json).find("sliding_window"), std::string::npos);
 }
 
+TEST(ModelConfig, SaysWhoseKAndVALayerAttendsTo) {
+  using Sources = std::vector<std::uint32_t>;
+  Json json = small_config();
+  json["num_hidden_layers"] = 6;
+  EXPECT_TRUE(accepted(json).kv_source.empty());
+  json["num_kv_shared_layers"] = 2;
+  EXPECT_EQ(accepted(json).kv_source, (Sources{0, 1, 2, 3, 3, 3}));
+  json["layer_types"] = {"sliding_attention", "full_attention",    "sliding_attention",
+                         "full_attention",    "sliding_attention", "full_attention"};
+  EXPECT_EQ(accepted(json).kv_source, (Sources{0, 1, 2, 3, 2, 3}));
+  EXPECT_TRUE(accepted(json).looks_back());
+  json["layer_types"] = {"full_attention", "full_attention",    "full_attention",
+                         "full_attention", "sliding_attention", "full_attention"};
+  EXPECT_NE(refusal_of(json).find("layer 4 is to share K and V"), std::string::npos);
+  json.erase("layer_types");
+  json["num_kv_shared_layers"] = 6;
+  EXPECT_NE(refusal_of(json).find("num_kv_shared_layers is 6 of 6"), std::string::npos);
+  json["num_kv_shared_layers"] = 0;
+  json["use_cla"] = true;
+  EXPECT_NE(refusal_of(json).find("cla_share_factor"), std::string::npos);
+  json["cla_share_factor"] = 0;
+  EXPECT_NE(refusal_of(json).find("cla_share_factor must be 1"), std::string::npos);
+  json["cla_share_factor"] = 1;
+  EXPECT_TRUE(accepted(json).kv_source.empty());
+  json["cla_share_factor"] = 4;
+  EXPECT_EQ(accepted(json).kv_source, (Sources{0, 0, 0, 0, 4, 4}));
+  EXPECT_TRUE(accepted(json).unknown_fields.empty());
+  json["num_kv_shared_layers"] = 1;
+  EXPECT_NE(refusal_of(json).find("both"), std::string::npos);
+}
+
 TEST(ModelConfig, HasNoWindowWhereTheContextIsLimitedToIt) {
   Json json = small_config();
   json["architectures"] = {"MistralForCausalLM"};

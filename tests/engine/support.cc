@@ -191,7 +191,7 @@ std::unique_ptr<TestModel> TestModel::make_small(std::uint64_t seed) {
 Namespace TestModel::ns(StorageFormat format) const {
   Namespace ns;
   ns.model = "test";
-  ns.layers = config.layers;
+  ns.layers = config.kept_layers();
   ns.kv_heads = config.kv_heads;
   ns.head_dim_k = config.head_dim;
   ns.head_dim_v = config.head_dim_v();

@@ -10,7 +10,7 @@ Llama::Llama(const ModelConfig& config, const LlamaWeights& weights,
              const kernels::KernelTable& kernels, const RecordLayout& layout,
              std::uint32_t rows_max)
     : config_(config), weights_(weights), kernels_(kernels), layout_(layout), rows_max_(rows_max) {
-  KVTIER_CHECK(rows_max > 0 && layout.layers == config.layers &&
+  KVTIER_CHECK(rows_max > 0 && layout.layers == config.kept_layers() &&
                layout.kv_heads == config.kv_heads && layout.head_dim_k == config.head_dim &&
                layout.head_dim_v == config.head_dim_v());
   if (config.latent) {
@@ -34,7 +34,8 @@ Llama::Llama(const ModelConfig& config, const LlamaWeights& weights,
   up_.resize(rows * config.intermediate_size);
   page_floats_ =
       std::size_t{layout.block_tokens} * config.kv_heads * (config.head_dim + config.head_dim_v());
-  scratch_.resize(rows_max / layout.block_tokens * page_floats_);
+  scratch_layers_ = config.looks_back() ? config.kept_layers() : 1;
+  scratch_.resize(rows_max / layout.block_tokens * page_floats_ * scratch_layers_);
 }
 
 Result<void> Llama::step(std::span<const StepInput> inputs, std::span<float> logits,
@@ -168,8 +169,8 @@ void Llama::touch(const StepInput& input, std::uint32_t first_row, std::size_t f
       part.page = reinterpret_cast<float*>(sequence.next_open_block().values);
     } else {
       // At most rows_max / block_tokens of them.
-      part.page = scratch_.data() + scratch_pages_used_++ * page_floats_;
-      part.layer_stride = 0;
+      part.page = scratch_.data() + scratch_pages_used_++ * page_floats_ * scratch_layers_;
+      if (scratch_layers_ == 1) part.layer_stride = 0;
     }
     if (touched.completed) completed_records_.push_back(sequence.records()[touched.block]);
     parts_.push_back(part);
@@ -181,7 +182,7 @@ void Llama::apply(const Linear& linear, const float* in, float* out, std::size_t
                 k);
 }
 
-// Of normed_ to q_, k_ and v_, with their positions.
+// Of normed_ to q_, and to k_ and v_ where the layer has its own, with their positions.
 void Llama::project(std::uint32_t layer, const LlamaLayer& weights) {
   if (latent_) {
     latent_->project(layer, normed_.data(), rows_, positions_.data(), q_.data(), k_.data());
@@ -191,14 +192,9 @@ void Llama::project(std::uint32_t layer, const LlamaLayer& weights) {
   const std::size_t q_size = std::size_t{config_.heads} * config_.head_dim;
   const std::size_t kv_size = std::size_t{config_.kv_heads} * config_.head_dim;
   apply(weights.q, normed_.data(), q_.data(), q_size, hidden);
-  apply(weights.k, normed_.data(), k_.data(), kv_size, hidden);
-  apply(weights.v, normed_.data(), v_.data(), kv_size, hidden);
   if (config_.qk_norm) {
     kernels_.rms_norm(q_.data(), weights.q_norm.data(), q_.data(),
                       std::size_t{rows_} * config_.heads, config_.head_dim, config_.rms_norm_eps);
-    kernels_.rms_norm(k_.data(), weights.k_norm.data(), k_.data(),
-                      std::size_t{rows_} * config_.kv_heads, config_.head_dim,
-                      config_.rms_norm_eps);
   }
   if (config_.sinks != 0) {
     sink_q_.assign(q_.begin(), q_.begin() + static_cast<std::ptrdiff_t>(rows_ * q_size));
@@ -207,6 +203,14 @@ void Llama::project(std::uint32_t layer, const LlamaLayer& weights) {
   }
   kernels_.rope(q_.data(), rows_, config_.heads, config_.head_dim, positions_.data(),
                 inverse_frequencies_.data());
+  if (!config_.has_own_kv(layer)) return;
+  apply(weights.k, normed_.data(), k_.data(), kv_size, hidden);
+  apply(weights.v, normed_.data(), v_.data(), kv_size, hidden);
+  if (config_.qk_norm) {
+    kernels_.rms_norm(k_.data(), weights.k_norm.data(), k_.data(),
+                      std::size_t{rows_} * config_.kv_heads, config_.head_dim,
+                      config_.rms_norm_eps);
+  }
   kernels_.rope(k_.data(), rows_, config_.kv_heads, config_.head_dim, positions_.data(),
                 inverse_frequencies_.data());
 }
@@ -216,10 +220,14 @@ void Llama::attend(std::uint32_t layer, const LlamaLayer& weights, const LayerGa
   kernels_.rms_norm(hidden_.data(), weights.input_norm.data(), normed_.data(), rows_, hidden,
                     config_.rms_norm_eps);
   project(layer, weights);
-  store_kv(layer);
-  if (gate) gate(layer);
+  const std::uint32_t kept = config_.kept_layer(layer);
+  point_at(kept);
+  if (config_.has_own_kv(layer)) {
+    store_kv(kept);
+    if (gate) gate(kept);
+  }
   kernels_.attention({.layout = &layout_,
-                      .layer = layer,
+                      .layer = kept,
                       .rows = rows_,
                       .heads = config_.heads,
                       .window = config_.window(layer),
@@ -236,6 +244,16 @@ void Llama::attend(std::uint32_t layer, const LlamaLayer& weights, const LayerGa
   apply(weights.o, latent_ ? values_.data() : attended_.data(), projected_.data(), hidden,
         std::size_t{config_.heads} * config_.result_dim());
   kernels_.add(hidden_.data(), projected_.data(), rows_ * hidden);
+}
+
+// Where attention finds the exact K and V of one layer.
+void Llama::point_at(std::uint32_t layer) {
+  const std::size_t k_floats =
+      std::size_t{layout_.block_tokens} * config_.kv_heads * config_.head_dim;
+  for (const Part& part : parts_) {
+    exact_k_[part.entry] = part.page + layer * part.layer_stride;
+    exact_v_[part.entry] = exact_k_[part.entry] + k_floats;
+  }
 }
 
 // The step's K and V of one layer: into the exact pages, and from those that are full into their
@@ -257,8 +275,6 @@ void Llama::store_kv(std::uint32_t layer) {
         std::copy_n(v_.data() + from * dim_v, dim_v, v_page + to * dim_v);
       }
     }
-    exact_k_[part.entry] = k_page;
-    exact_v_[part.entry] = v_page;
     if (touched.completed) {
       completed_k_[completed] = k_page;
       completed_v_[completed++] = v_page;

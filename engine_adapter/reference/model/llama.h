@@ -46,6 +46,7 @@ class Llama : public Model {
   void append(const StepInput& input);
   void project(std::uint32_t layer, const LlamaLayer& weights);
   void attend(std::uint32_t layer, const LlamaLayer& weights, const LayerGate& gate);
+  void point_at(std::uint32_t layer);
   void store_kv(std::uint32_t layer);
   void feed_forward(const LlamaLayer& weights);
   void project_logits(std::span<const StepInput> inputs, std::span<float> logits);
@@ -57,6 +58,7 @@ class Llama : public Model {
   RecordLayout layout_;
   std::uint32_t rows_max_;
   std::size_t page_floats_;                 // K, and V where it is kept, of one block in one layer
+  std::size_t scratch_layers_ = 1;          // of a page for whole blocks
   std::vector<float> inverse_frequencies_;  // none with latent attention
   std::optional<LatentAttention> latent_;
 

@@ -71,6 +71,27 @@ TEST_F(GpuLlama, AgreesWithTheCpuInEveryStorageFormat) {
   }
 }
 
+// With the one before, with the first of all, with one behind which others have their own.
+TEST_F(GpuLlama, AgreesWithTheCpuWhereLayersShareKAndV) {
+  const auto known = random_shape("tiny").value();
+  for (const auto& sources : std::vector<std::vector<std::uint32_t>>{
+           {0, 0, 2, 2}, {0, 0, 0, 0}, {0, 1, 0, 1}, {0, 1, 2, 2}}) {
+    TestModel model{known.config, {}, {}};
+    model.config.kv_source = sources;
+    model.weights = make_random_weights(model.config, 5);
+    const auto tokens = random_tokens(300, model.config.vocab_size, 4);
+    const auto cpu = logits_of(model, StorageFormat::bf16, tokens, 512, 40);
+    for (const auto& [chunk, stage] : {std::pair{512U, Stage::prompt},
+                                       {100U, Stage::prompt},
+                                       {16U, Stage::answer},
+                                       {1U, Stage::answer}}) {
+      GpuEngine engine(model, StorageFormat::bf16, {.rows_max = 512});
+      const auto gpu = logits_of(*engine.model, *engine.pool, tokens, chunk, 40, stage);
+      EXPECT_LT(relative_error(gpu, cpu), 2e-2) << "chunks of " << chunk;
+    }
+  }
+}
+
 // YaRN's factor is in the queries, and what is kept has no V.
 TEST_F(GpuLlama, AgreesWithTheCpuWithLatentAttention) {
   const auto known = random_shape("tiny-mla").value();

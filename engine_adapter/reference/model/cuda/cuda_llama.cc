@@ -20,6 +20,12 @@ constexpr std::uint32_t kPaddedRowsMax = 256;
 // Of a step that chooses tokens.
 constexpr std::uint32_t kChoicesMax = 1024;
 
+// Of a page for whole blocks: more than one at a time where layers attend to what earlier ones
+// made.
+std::uint32_t scratch_layers_of(const ModelConfig& config) {
+  return config.looks_back() ? config.kept_layers() : 1;
+}
+
 }  // namespace
 
 // [rows_max][...] each, and what a step's own pages and padding need.
@@ -37,7 +43,8 @@ struct CudaLlama::Activations {
         projected(rows * config.hidden_size),
         gate_up(rows * 2 * config.intermediate_size),
         inner(rows * config.intermediate_size),
-        scratch(std::max<std::size_t>(rows / layout.block_tokens, 1) * page_elements),
+        scratch(std::max<std::size_t>(rows / layout.block_tokens, 1) * page_elements *
+                scratch_layers_of(config)),
         spare(kPaddedRowsMax * header_bytes(layout)) {
     // Never read before they are written, but for the rows that pad a batch.
     attended.fill_bytes(0);
@@ -102,7 +109,8 @@ CudaLlama::~CudaLlama() {
 PlanShape CudaLlama::plan_shape() {
   PlanShape shape{.layout = layout_,
                   .page_elements = std::size_t{config_.kv_heads} * layout_.block_tokens *
-                                   (config_.head_dim + config_.head_dim_v())};
+                                   (config_.head_dim + config_.head_dim_v()),
+                  .scratch_layers = scratch_layers_of(config_)};
   if (activations_) {
     shape.scratch = activations_->scratch.get();
     shape.spare = activations_->spare.get();
@@ -312,6 +320,8 @@ void CudaLlama::forward(const CudaPlan& plan, const LayerGate& gate) {
   const std::size_t rows = plan.step.rows;
   const std::size_t hidden = config_.hidden_size;
   const std::size_t result_size = std::size_t{config_.heads} * config_.result_dim();
+  std::uint32_t last_own_kv = config_.layers - 1;
+  while (!config_.has_own_kv(last_own_kv)) --last_own_kv;
   if (plan.completed != 0) {
     kc::copy_pieces(plan.headers_from, plan.headers_to, plan.completed, 0, header_bytes(layout_), 0,
                     stream());
@@ -323,8 +333,8 @@ void CudaLlama::forward(const CudaPlan& plan, const LayerGate& gate) {
                      a.normed.get(), rows, hidden, config_.rms_norm_eps, stream());
     project_qkv(i, plan);
     // K and V are all that a step without logits leaves.
-    if (plan.logit_rows == 0 && i + 1 == config_.layers) return;
-    if (gate) gate(i);
+    if (plan.logit_rows == 0 && i == last_own_kv) return;
+    if (gate && config_.has_own_kv(i)) gate(config_.kept_layer(i));
     const Bf16* const results = attend(i, plan);
     products_.run(plan, layer.o, results, a.projected.get(), hidden, result_size, stream());
     kc::add_rms_norm(a.residual.get(), a.projected.get(), layer.post_attention_norm.get(),
@@ -342,24 +352,26 @@ void CudaLlama::project_qkv(std::uint32_t layer, const CudaPlan& plan) {
     latent_->project(plan, layer, weights.latent, a.normed.get(), a.q.get(), products_, stream());
     return quantise(layer, plan);
   }
-  const std::size_t heads = config_.heads + 2 * std::size_t{config_.kv_heads};
+  const bool own_kv = config_.has_own_kv(layer);
+  const std::uint32_t kv_heads = own_kv ? config_.kv_heads : 0;
+  const std::size_t heads = config_.heads + 2 * std::size_t{kv_heads};
   products_.run(plan, weights.qkv, a.normed.get(), a.qkv.get(), heads * config_.head_dim,
                 config_.hidden_size, stream());
   kc::store_kv({.step = plan.step,
-                .layer = layer,
+                .layer = config_.kept_layer(layer),
                 .heads = config_.heads,
-                .kv_heads = config_.kv_heads,
+                .kv_heads = kv_heads,
                 .head_dim = config_.head_dim,
                 .qkv = a.qkv.get(),
                 .q = a.q.get(),
                 .q_norm = config_.qk_norm ? weights.q_norm.get() : nullptr,
-                .k_norm = config_.qk_norm ? weights.k_norm.get() : nullptr,
+                .k_norm = config_.qk_norm && own_kv ? weights.k_norm.get() : nullptr,
                 .epsilon = config_.rms_norm_eps,
                 .inverse_frequencies = inverse_frequencies_.get(),
                 .sink_q = config_.sinks != 0 ? a.sink_q.get() : nullptr,
                 .sink_position = config_.sinks != 0 ? config_.sinks + config_.windows[0] - 1 : 0},
                stream());
-  quantise(layer, plan);
+  if (own_kv) quantise(config_.kept_layer(layer), plan);
 }
 
 // The blocks that the step completes, into their records.
@@ -402,7 +414,7 @@ void CudaLlama::attend_alone(std::uint32_t layer, const CudaPlan& plan) {
   alone.rows = plan.alone_rows;
   kc::decode_attention({.layout = layout_,
                         .step = alone,
-                        .layer = layer,
+                        .layer = config_.kept_layer(layer),
                         .heads = config_.heads,
                         .context_max = plan.context_max,
                         .scale = attention_scale(),
@@ -416,7 +428,7 @@ void CudaLlama::attend_alone(std::uint32_t layer, const CudaPlan& plan) {
 void CudaLlama::attend_tail(std::uint32_t layer, const CudaPlan& plan, const PrefillPiece& piece) {
   const std::size_t first = piece.first_row * std::size_t{config_.heads} * config_.head_dim;
   kc::tail_attention({.layout = layout_,
-                      .layer = layer,
+                      .layer = config_.kept_layer(layer),
                       .heads = config_.heads,
                       .start = piece.start,
                       .rows = piece.rows,
@@ -438,13 +450,13 @@ void CudaLlama::attend_piece(std::uint32_t layer, const CudaPlan& plan, const Pr
   const kc::StoredSpan span = kc::StoredSpan::of(seen, piece.start, piece.rows);
   const std::uint64_t stride = std::uint64_t{span.blocks()} * kc::kTileTokens;
   const std::size_t behind = std::size_t{span.sink_blocks} * kc::kTileTokens * config_.head_dim;
-  kc::gather_stored(layout_, layer, plan.tables[piece.sequence], 0, span.sink_blocks,
-                    stored_k_.get(), stored_v_.get(), stride, stream());
-  kc::gather_stored(layout_, layer, plan.tables[piece.sequence], span.first_block,
-                    span.end_block - span.first_block, stored_k_.get() + behind,
+  kc::gather_stored(layout_, config_.kept_layer(layer), plan.tables[piece.sequence], 0,
+                    span.sink_blocks, stored_k_.get(), stored_v_.get(), stride, stream());
+  kc::gather_stored(layout_, config_.kept_layer(layer), plan.tables[piece.sequence],
+                    span.first_block, span.end_block - span.first_block, stored_k_.get() + behind,
                     stored_v_.get() + behind, stride, stream());
   kc::PrefillAttentionArgs args;
-  args.layer = layer;
+  args.layer = config_.kept_layer(layer);
   args.heads = config_.heads;
   args.kv_heads = config_.kv_heads;
   args.head_dim = config_.head_dim;

@@ -164,8 +164,9 @@ void Planner::place_blocks(const StepInput& input, std::uint32_t first_row) {
   for_each_touched(input, shape_.layout.block_tokens, [&](const TouchedBlock& touched) {
     ExactPage& page = arrays_.pages.host[pages_];
     if (touched.is_whole()) {
-      page = {.values = shape_.scratch + scratch_pages_++ * shape_.page_elements,
-              .layer_stride = 0};
+      page = {.values =
+                  shape_.scratch + scratch_pages_++ * shape_.page_elements * shape_.scratch_layers,
+              .layer_stride = shape_.scratch_layers > 1 ? shape_.page_elements : 0};
     } else {
       const ExactBlock block =
           touched.was_open() ? sequence.open_block() : sequence.next_open_block();

@@ -49,7 +49,8 @@ struct CudaPlan {
 struct PlanShape {
   RecordLayout layout;
   std::size_t page_elements = 0;           // K and V of one block in one layer
-  kernels::cuda::Bf16* scratch = nullptr;  // pages of one layer, for whole blocks
+  kernels::cuda::Bf16* scratch = nullptr;  // pages of scratch_layers, for whole blocks
+  std::uint32_t scratch_layers = 1;        // 1: of one layer at a time
   std::byte* spare = nullptr;  // [rows of a padded step][header_bytes]: written, not read
 };
 

@@ -85,7 +85,7 @@ CudaLatentLayer latent_of(const LlamaLayer& layer, const ModelConfig& config) {
   return made;
 }
 
-CudaLayer layer_of(const LlamaLayer& layer, const ModelConfig& config) {
+CudaLayer layer_of(const LlamaLayer& layer, const ModelConfig& config, bool own_kv) {
   const std::size_t hidden = config.hidden_size;
   const std::size_t q_size = std::size_t{config.heads} * config.head_dim;
   const std::size_t kv_size = std::size_t{config.kv_heads} * config.head_dim;
@@ -94,8 +94,10 @@ CudaLayer layer_of(const LlamaLayer& layer, const ModelConfig& config) {
   made.input_norm = DeviceArray<float>(layer.input_norm);
   if (config.latent) {
     made.latent = latent_of(layer, config);
-  } else {
+  } else if (own_kv) {
     made.qkv = joined({{&layer.q, q_size}, {&layer.k, kv_size}, {&layer.v, kv_size}}, hidden);
+  } else {
+    made.qkv = joined({{&layer.q, q_size}}, hidden);
   }
   made.q_norm = DeviceArray<float>(layer.q_norm);
   made.k_norm = DeviceArray<float>(layer.k_norm);
@@ -111,7 +113,9 @@ CudaLayer layer_of(const LlamaLayer& layer, const ModelConfig& config) {
 CudaWeights CudaWeights::make(const LlamaWeights& weights, const ModelConfig& config) {
   CudaWeights made;
   made.embedding = matrix_of(weights.embedding, config.vocab_size, config.hidden_size);
-  for (const LlamaLayer& layer : weights.layers) made.layers.push_back(layer_of(layer, config));
+  for (std::uint32_t i = 0; i < config.layers; ++i) {
+    made.layers.push_back(layer_of(weights.layers[i], config, config.has_own_kv(i)));
+  }
   made.norm = DeviceArray<float>(weights.norm);
   if (!config.tied_embeddings) {
     made.own_head = matrix_of(weights.head, config.vocab_size, config.hidden_size);

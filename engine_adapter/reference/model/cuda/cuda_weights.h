@@ -31,7 +31,8 @@ struct CudaLatentLayer {
 
 struct CudaLayer {
   DeviceArray<float> input_norm;
-  CudaLinear qkv;  // heads of Q, K, V; none with latent attention
+  CudaLinear
+      qkv;  // heads of Q, and of K and V where the layer has its own; none with latent attention
   CudaLatentLayer latent;
   DeviceArray<float> q_norm, k_norm;  // [head_dim], or none
   CudaLinear o;

@@ -31,7 +31,7 @@ std::uint64_t records_on_disk(const TierPart& part, std::uint64_t record) {
 Result<RecordLayout> layout_of(const ModelConfig& config, StorageFormat format) {
   Namespace ns;
   ns.model = "plan";
-  ns.layers = config.layers;
+  ns.layers = config.kept_layers();
   ns.kv_heads = config.kv_heads;
   ns.head_dim_k = config.head_dim;
   ns.head_dim_v = config.head_dim_v();

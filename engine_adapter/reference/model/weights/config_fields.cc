@@ -67,6 +67,7 @@ constexpr std::string_view kKnown[] = {
     "bos_token_id",
     "dtype",
     "embd_pdrop",
+    "cla_share_factor",
     "eos_token_id",
     "head_dim",
     "hidden_size",
@@ -83,6 +84,7 @@ constexpr std::string_view kKnown[] = {
     "num_experts",
     "num_hidden_layers",
     "num_key_value_heads",
+    "num_kv_shared_layers",
     "num_local_experts",
     "output_attentions",
     "output_hidden_states",
@@ -100,6 +102,7 @@ constexpr std::string_view kKnown[] = {
     "transformers_version",
     "unk_token_id",
     "use_cache",
+    "use_cla",
     "use_sliding_window",
     "vocab_size",
 };

@@ -37,7 +37,12 @@ std::uint64_t parameters_of(const ModelConfig& config) noexcept {
   if (config.mlp_bias) layer += 2 * inner + hidden;
   if (config.qk_norm) layer += 2 * std::uint64_t{config.head_dim};
   const std::uint64_t embedding = config.vocab_size * hidden;
-  return config.layers * layer + hidden + (config.tied_embeddings ? 1 : 2) * embedding;
+  // What layers lack whose K and V are another's.
+  std::uint64_t of_kv = 2 * kv * hidden;
+  if (config.qkv_bias) of_kv += 2 * kv;
+  if (config.qk_norm) of_kv += config.head_dim;
+  const std::uint64_t lacking = (config.layers - config.kept_layers()) * of_kv;
+  return config.layers * layer - lacking + hidden + (config.tied_embeddings ? 1 : 2) * embedding;
 }
 
 std::uint64_t activation_bytes_of(const ModelConfig& config, const EngineHost& host) noexcept {
@@ -46,7 +51,8 @@ std::uint64_t activation_bytes_of(const ModelConfig& config, const EngineHost& h
   // A row's residual in FP32 and two of its size in BF16 are whole on each GPU; the rest is cut.
   const std::uint64_t whole = config.hidden_size * (4 + 2 + 2ULL);
   const std::uint64_t cut = 2 * ((q + kv) + 2 * q + 3 * std::uint64_t{config.intermediate_size});
-  const std::uint64_t pages = 2 * kv;  // of the rows' K and V in one layer, as computed
+  // Of the rows' K and V as computed, in one layer, or in all that are still attended to.
+  const std::uint64_t pages = 2 * kv * (config.looks_back() ? config.kept_layers() : 1);
   const std::uint64_t logits = 4ULL * config.vocab_size * host.answers;
   return host.step_tokens * (whole + parts_of(cut + pages, host.gpus)) +
          parts_of(logits, host.gpus);

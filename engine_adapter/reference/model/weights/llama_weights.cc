@@ -127,21 +127,23 @@ void bind_latent(Binder& binder, const std::string& attention, const ModelConfig
 }
 
 void bind_attention(Binder& binder, const std::string& attention, const ModelConfig& config,
-                    LlamaLayer& layer) {
+                    bool own_kv, LlamaLayer& layer) {
   const std::uint64_t hidden = config.hidden_size;
   const std::uint64_t q_size = std::uint64_t{config.heads} * config.head_dim;
   const std::uint64_t kv_size = std::uint64_t{config.kv_heads} * config.head_dim;
   layer.q = binder.linear(attention + "q_proj", q_size, hidden, config.qkv_bias);
-  layer.k = binder.linear(attention + "k_proj", kv_size, hidden, config.qkv_bias);
-  layer.v = binder.linear(attention + "v_proj", kv_size, hidden, config.qkv_bias);
-  layer.o = binder.linear(attention + "o_proj", hidden, q_size, config.output_bias);
-  if (config.qk_norm) {
-    layer.q_norm = binder.vector(attention + "q_norm.weight", config.head_dim);
-    layer.k_norm = binder.vector(attention + "k_norm.weight", config.head_dim);
+  if (own_kv) {
+    layer.k = binder.linear(attention + "k_proj", kv_size, hidden, config.qkv_bias);
+    layer.v = binder.linear(attention + "v_proj", kv_size, hidden, config.qkv_bias);
   }
+  layer.o = binder.linear(attention + "o_proj", hidden, q_size, config.output_bias);
+  if (!config.qk_norm) return;
+  layer.q_norm = binder.vector(attention + "q_norm.weight", config.head_dim);
+  if (own_kv) layer.k_norm = binder.vector(attention + "k_norm.weight", config.head_dim);
 }
 
-LlamaLayer bind_layer(Binder& binder, const std::string& prefix, const ModelConfig& config) {
+LlamaLayer bind_layer(Binder& binder, std::uint32_t number, const ModelConfig& config) {
+  const std::string prefix = "model.layers." + std::to_string(number) + ".";
   const std::uint64_t hidden = config.hidden_size;
   const std::uint64_t inner = config.intermediate_size;
   const std::string attention = prefix + "self_attn.";
@@ -151,7 +153,7 @@ LlamaLayer bind_layer(Binder& binder, const std::string& prefix, const ModelConf
   if (config.latent) {
     bind_latent(binder, attention, config, layer);
   } else {
-    bind_attention(binder, attention, config, layer);
+    bind_attention(binder, attention, config, config.has_own_kv(number), layer);
   }
   layer.post_attention_norm = binder.vector(prefix + "post_attention_layernorm.weight", hidden);
   layer.gate = binder.linear(mlp + "gate_proj", inner, hidden, config.mlp_bias);
@@ -169,7 +171,7 @@ Result<LlamaWeights> LlamaWeights::bind(const SafeTensors& tensors, const ModelC
   weights.embedding =
       binder.matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size);
   for (std::uint32_t i = 0; i < config.layers && !binder.error(); ++i) {
-    weights.layers.push_back(bind_layer(binder, "model.layers." + std::to_string(i) + ".", config));
+    weights.layers.push_back(bind_layer(binder, i, config));
   }
   weights.norm = binder.vector("model.norm.weight", config.hidden_size);
   if (config.tied_embeddings) {

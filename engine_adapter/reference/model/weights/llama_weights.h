@@ -37,9 +37,9 @@ struct LatentWeights {
 
 struct LlamaLayer {
   std::vector<float> input_norm;
-  Linear q, k, v, o;  // k and v: none with latent attention
+  Linear q, k, v, o;  // k and v: none with latent attention, or where they are another layer's
   LatentWeights latent;
-  std::vector<float> q_norm, k_norm;  // [head_dim], empty for none
+  std::vector<float> q_norm, k_norm;  // [head_dim], empty for none; k_norm as k
   std::vector<float> post_attention_norm;
   Linear gate, up, down;
 };

@@ -118,7 +118,7 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::random(const std::string& shap
 Result<Namespace> LoadedModel::ns(StorageFormat format, Arithmetic arithmetic) const {
   Namespace ns;
   ns.model = revision + (arithmetic == Arithmetic::bf16 ? " bf16" : "");
-  ns.layers = config.layers;
+  ns.layers = config.kept_layers();
   ns.kv_heads = config.kv_heads;
   ns.head_dim_k = config.head_dim;
   ns.head_dim_v = config.head_dim_v();

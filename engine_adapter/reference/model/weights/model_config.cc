@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "engine_adapter/reference/model/weights/config_fields.h"
+#include "engine_adapter/reference/model/weights/layer_sharing.h"
 #include "engine_adapter/reference/tokenizer/added_tokens.h"
 
 namespace kvtier::engine {
@@ -414,6 +415,7 @@ Result<ModelConfig> parse_model_config(const Json& json, const std::string& wher
   if (latent && !fields.error()) read_latent(json, architecture, config, fields);
   check_shape(config, fields);
   if (!fields.error()) read_windows(json, architecture, config, fields);
+  if (!fields.error()) read_sharing(json, config, fields);
   config.bos = read_ids(json, "bos_token_id", fields);
   config.eos = read_ids(json, "eos_token_id", fields);
   if (fields.error()) return *fields.error();

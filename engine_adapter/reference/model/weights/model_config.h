@@ -66,6 +66,9 @@ struct ModelConfig {
   // there (Xiao et al., Efficient Streaming Language Models with Attention Sinks, 2024).
   std::uint32_t sinks = 0;
   bool endless = false;  // attend_within() was called: contexts go beyond what was trained
+  // Of each layer, the one whose K and V it attends to: itself, or one before it that has its own.
+  // Empty: every layer has its own. Records have layers for those alone.
+  std::vector<std::uint32_t> kv_source;
   std::vector<Token> bos;
   std::vector<Token> eos;
   // Of config.json, by name: known neither as part of the arithmetic nor as none of it.
@@ -74,6 +77,15 @@ struct ModelConfig {
   std::uint32_t window(std::uint32_t layer) const noexcept {
     return windows.empty() ? 0 : windows[layer];
   }
+  bool has_own_kv(std::uint32_t layer) const noexcept {
+    return kv_source.empty() || kv_source[layer] == layer;
+  }
+  // Layers with K and V of their own: those of a record.
+  std::uint32_t kept_layers() const noexcept;
+  // Where among those lies what the layer attends to.
+  std::uint32_t kept_layer(std::uint32_t layer) const noexcept;
+  // Whether a layer attends to K and V that are not the last ones made before it.
+  bool looks_back() const noexcept;
   // Takes contexts of at most `tokens`. Windows that hold them are none.
   void limit_positions(std::uint32_t tokens);
   // Has every token attend to the first `sinks_` tokens and the last `window`, itself included, so

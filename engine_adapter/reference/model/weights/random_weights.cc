@@ -158,13 +158,15 @@ LlamaWeights describe_random_weights(const ModelConfig& config, std::uint64_t se
       describe_latent(drawer, config, layer);
     } else {
       layer.q = drawer.linear(q_size, config.qkv_bias);
-      layer.k = drawer.linear(kv_size, config.qkv_bias);
-      layer.v = drawer.linear(kv_size, config.qkv_bias);
+      if (config.has_own_kv(i)) {
+        layer.k = drawer.linear(kv_size, config.qkv_bias);
+        layer.v = drawer.linear(kv_size, config.qkv_bias);
+      }
       layer.o = drawer.linear(config.hidden_size, config.output_bias);
     }
     if (config.qk_norm) {
       layer.q_norm = drawer.vector(config.head_dim, 1);
-      layer.k_norm = drawer.vector(config.head_dim, 1);
+      if (config.has_own_kv(i)) layer.k_norm = drawer.vector(config.head_dim, 1);
     }
     layer.post_attention_norm = drawer.vector(config.hidden_size, 1);
     layer.gate = drawer.linear(config.intermediate_size, config.mlp_bias);
@@ -183,13 +185,16 @@ LlamaWeights make_random_weights(const ModelConfig& config, std::uint64_t seed) 
   const std::uint64_t inner = config.intermediate_size;
   LlamaWeights weights = describe_random_weights(config, seed);
   draw(weights.embedding, config.vocab_size, hidden, weights);
-  for (LlamaLayer& layer : weights.layers) {
+  for (std::uint32_t i = 0; i < config.layers; ++i) {
+    LlamaLayer& layer = weights.layers[i];
     if (config.latent) {
       draw_latent(config, layer, weights);
     } else {
       draw(layer.q.weight, q_size, hidden, weights);
-      draw(layer.k.weight, kv_size, hidden, weights);
-      draw(layer.v.weight, kv_size, hidden, weights);
+      if (config.has_own_kv(i)) {
+        draw(layer.k.weight, kv_size, hidden, weights);
+        draw(layer.v.weight, kv_size, hidden, weights);
+      }
       draw(layer.o.weight, hidden, q_size, weights);
     }
     draw(layer.gate.weight, inner, hidden, weights);
